@@ -1,0 +1,306 @@
+"""YAML → validated objects, and errors that say which key is wrong, where, and what is allowed.
+
+YAML 1.1 reads `3e-4` as a string, `on` as true and `12:30` as 750. So scalars are kept as the text
+that was typed, and the type a key is declared with decides what they become. Only where a key takes
+anything (the `args` of a user's own class) is the type guessed, by the rules of YAML 1.2.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from stabexp.errors import ConfigError
+
+Location = tuple[str | int, ...]
+
+
+class Settings(BaseModel):
+    """A typed section of the experiment file; the docstring under a field is its documentation."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+
+class Component(Settings):
+    """A plug-in that is its own configuration: one file, one class, one YAML name."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """Values as typed in a file, with the line each one came from."""
+
+    name: str
+    """What to call the document in messages: usually its path."""
+    values: dict[str, Any]
+    lines: Mapping[Location, int] = field(default_factory=dict)
+    origins: Mapping[Location, str] = field(default_factory=dict)
+    """Where a value came from when not from the file: "-o optimizer.lr=1"."""
+
+    def place(self, where: Location) -> str:
+        """Return "exp.yaml:14: detectors.loss_spike" for the deepest known part of `where`."""
+        dotted = ".".join(str(part) for part in where)
+        for length in range(len(where), -1, -1):
+            prefix = where[:length]
+            if prefix in self.origins:
+                return f"{self.origins[prefix]}: {dotted}"
+            if prefix in self.lines:
+                line = f"{self.name}:{self.lines[prefix]}"
+                return f"{line}: {dotted}" if dotted else line
+        return f"{self.name}: {dotted}" if dotted else self.name
+
+
+def read_document(path: Path) -> Document:
+    """Read a YAML file without deciding any types.
+
+    Raises:
+        ConfigError: If it is missing, unreadable, empty, not YAML, or not a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        near = difflib.get_close_matches(path.name, _siblings(path), n=1)
+        hint = f"; did you mean '{path.parent / near[0]}'?" if near else ""
+        raise ConfigError(f"{path}: no such file{hint}") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a directory; name a YAML file in it") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start}); is it YAML?") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    return parse_document(text, name=str(path))
+
+
+def _siblings(path: Path) -> list[str]:
+    try:
+        return [p.name for p in path.parent.iterdir() if p.suffix in {".yaml", ".yml", ".py"}]
+    except OSError:
+        return []
+
+
+def parse_document(text: str, *, name: str = "<text>") -> Document:
+    """Parse YAML text without deciding any types; see `read_document`."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{name}{line}: not valid YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{name}: not valid YAML: {error}") from None
+    if root is None:
+        raise ConfigError(f"{name}: the file is empty; `stabexp schema` shows what goes in it")
+    lines: dict[Location, int] = {(): root.start_mark.line + 1}
+    values = _build(root, (), lines, name)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{name}:{lines[()]}: expected keys and values, found {_kind(values)}")
+    return Document(name=name, values=values, lines=lines)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list):
+        return "a list"
+    return "nothing" if value is None else f"the single value {value!r}"
+
+
+def _build(node: yaml.Node, where: Location, lines: dict[Location, int], name: str) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                line = key_node.start_mark.line + 1
+                raise ConfigError(f"{name}:{line}: a key must be plain text")
+            key = key_node.value
+            line = key_node.start_mark.line + 1
+            if key in result:
+                first = lines[(*where, key)]
+                raise ConfigError(f"{name}:{line}: {key}: given twice (first on line {first})")
+            lines[(*where, key)] = line
+            result[key] = _build(value_node, (*where, key), lines, name)
+        return result
+    if isinstance(node, yaml.SequenceNode):
+        items = []
+        for index, item in enumerate(node.value):
+            lines[(*where, index)] = item.start_mark.line + 1
+            items.append(_build(item, (*where, index), lines, name))
+        return items
+    if node.tag == "tag:yaml.org,2002:null":
+        return None
+    return Quoted(node.value) if node.style in {"'", '"'} else str(node.value)
+
+
+class Quoted(str):
+    """A scalar that was quoted in the file, so it stays text wherever types are guessed."""
+
+    __slots__ = ()
+
+
+_NUMBER = re.compile(r"[-+]?(\d[\d_]*)?(\.\d*)?([eE][-+]?\d+)?$")
+
+
+def guess(value: Any) -> Any:
+    """Return values as YAML 1.2 would type them: `3e-4` a number, `on` text, `"1"` text."""
+    if isinstance(value, Mapping):
+        return {key: guess(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [guess(item) for item in value]
+    if isinstance(value, Quoted) or not isinstance(value, str):
+        return str(value) if isinstance(value, Quoted) else value
+    if value.lower() in {"true", "false"}:
+        return value.lower() == "true"
+    if value.lower() in {".inf", "+.inf", "-.inf", ".nan"}:
+        return float(value.replace(".", ""))
+    if _NUMBER.match(value) and any(char.isdigit() for char in value):
+        try:
+            return int(value)
+        except ValueError:
+            return float(value)
+    return value
+
+
+def override(document: Document, assignments: Iterable[str]) -> Document:
+    """Return the document with `key.sub=value` assignments applied, in order.
+
+    The value is YAML, so `-o clip=null` and `-o optimizer.betas=[0.9,0.95]` work.
+    """
+    values = _copy(document.values)
+    origins = dict(document.origins)
+    for text in assignments:
+        key, separator, value_text = text.partition("=")
+        where: Location = tuple(key.strip().split("."))
+        if not separator or not all(where):
+            raise ConfigError(f"-o {text}: expected key=value, for example -o optimizer.lr=3e-4")
+        lines: dict[Location, int] = {}
+        try:
+            node = yaml.compose(value_text, Loader=yaml.SafeLoader)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"-o {text}: the value is not valid YAML: {error}") from None
+        _assign(values, where, None if node is None else _build(node, where, lines, f"-o {text}"))
+        origins[where] = f"-o {text}"
+    return Document(document.name, values, document.lines, origins)
+
+
+def patched(document: Document, patch: Mapping[str, Any], *, name: str = "patch") -> Document:
+    """Return the document with dotted keys set to plain values, as a verdict's fix names them."""
+    values = _copy(document.values)
+    origins = dict(document.origins)
+    for key, value in patch.items():
+        where: Location = tuple(key.split("."))
+        _assign(values, where, value)
+        origins[where] = name
+    return Document(document.name, values, document.lines, origins)
+
+
+def _copy(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {key: _copy(item) for key, item in values.items()}
+    return [_copy(item) for item in values] if isinstance(values, list) else values
+
+
+def _assign(values: dict[str, Any], where: Location, value: Any) -> None:
+    for part in where[:-1]:
+        inner = values.get(str(part))
+        if not isinstance(inner, dict):
+            inner = {} if inner is None else {"name": inner}
+            values[str(part)] = inner
+        values = inner
+    values[str(where[-1])] = value
+
+
+_S = TypeVar("_S", bound=BaseModel)
+
+
+def validate(kind: type[_S], document: Document, *, at: Location = ()) -> _S:
+    """Return the document's values, or those below `at`, as an object of `kind`.
+
+    Raises:
+        ConfigError: With every mistake on a line of its own, each naming place, value and remedy.
+    """
+    values: Any = document.values
+    for part in at:
+        values = values[part]
+    try:
+        return kind.model_validate(values)
+    except pydantic.ValidationError as error:
+        messages = [_explain(kind, document, at, detail) for detail in error.errors()]
+        raise ConfigError("\n".join(dict.fromkeys(messages))) from None
+
+
+def _explain(kind: type[BaseModel], document: Document, at: Location, detail: Any) -> str:
+    loc: Location = (*at, *_readable(detail["loc"]))
+    place = document.place(loc)
+    value = detail.get("input")
+    match detail["type"]:
+        case "extra_forbidden":
+            allowed = allowed_keys(kind, loc[len(at) : -1])
+            return f"{place}: unknown key; {suggest(str(loc[-1]), allowed)}"
+        case "missing":
+            return f"{place}: is missing; add it"
+        case "value_error" | "assertion_error":
+            return f"{place}: {detail['msg'].removeprefix('Value error, ')}"
+        case _:
+            message = detail["msg"].removeprefix("Input ").removeprefix("should be ")
+            shown = "nothing" if value is None else repr(value if _short(value) else "…")
+            return f"{place}: expected {message}, found {shown}"
+
+
+def _short(value: Any) -> bool:
+    return len(repr(value)) <= 80
+
+
+def _readable(loc: Sequence[str | int]) -> Location:
+    """Drop the parts of a pydantic location that name a member of a union, not a key."""
+    return tuple(
+        part
+        for part in loc
+        if isinstance(part, int) or not re.search(r"[\[\](]|^function-|^(str|float|int|bool)$", part)
+    )
+
+
+def allowed_keys(kind: type[BaseModel], where: Location) -> list[str]:
+    """Return the keys allowed in the section `where` of `kind`, empty when anything goes."""
+    for part in where:
+        info = kind.model_fields.get(str(part))
+        inner = _model_of(info.annotation) if info else None
+        if inner is None:
+            return []
+        kind = inner
+    return list(kind.model_fields)
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        if (found := _model_of(inner)) is not None:
+            return found
+    return None
+
+
+def suggest(word: str, allowed: Sequence[str]) -> str:
+    """Return "did you mean 'window'?" when something is close, else what is allowed."""
+    near = difflib.get_close_matches(word, allowed, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean '{near[0]}'?"
+    return f"allowed: {', '.join(sorted(allowed))}" if allowed else "nothing is allowed here"
+
+
+def component(table: Mapping[str, type[Component]], kind: str, name: str, args: Any) -> Component:
+    """Return the plug-in called `name` from a package's table, built from its arguments.
+
+    Raises:
+        ConfigError: If no plug-in has this name or an argument is wrong.
+    """
+    if name not in table:
+        raise ConfigError(f"{kind}.{name}: unknown {kind[:-1]}; {suggest(name, list(table))}")
+    values = dict(args or {})
+    return validate(table[name], Document(f"{kind}.{name}", values))
