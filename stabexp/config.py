@@ -56,7 +56,7 @@ class Document:
             if prefix in self.lines:
                 line = f"{self.name}:{self.lines[prefix]}"
                 return f"{line}: {dotted}" if dotted else line
-        return f"{self.name}: {dotted}" if dotted else self.name
+        return f"{self.name}: {dotted}" if self.name and dotted else self.name or dotted
 
 
 def read_document(path: Path) -> Document:
@@ -294,13 +294,30 @@ def suggest(word: str, allowed: Sequence[str]) -> str:
     return f"allowed: {', '.join(sorted(allowed))}" if allowed else "nothing is allowed here"
 
 
-def component(table: Mapping[str, type[Component]], kind: str, name: str, args: Any) -> Component:
+def component(
+    table: Mapping[str, type[Component]],
+    kind: str,
+    name: str,
+    args: Any,
+    *,
+    document: Document | None = None,
+) -> Component:
     """Return the plug-in called `name` from a package's table, built from its arguments.
+
+    Args:
+        table: The package's plug-ins by YAML name.
+        kind: The section they stand in: "detectors", "monitors", …
+        name: Which one.
+        args: Its arguments; None for none.
+        document: Where name and arguments were given, for messages.
 
     Raises:
         ConfigError: If no plug-in has this name or an argument is wrong.
     """
+    given = document or Document("", {})
     if name not in table:
-        raise ConfigError(f"{kind}.{name}: unknown {kind[:-1]}; {suggest(name, list(table))}")
-    values = dict(args or {})
-    return validate(table[name], Document(f"{kind}.{name}", values))
+        hint = suggest(name, list(table))
+        raise ConfigError(f"{given.place((kind, name))}: unknown {kind[:-1]}; {hint}")
+    values = {kind: {name: dict(args or {})}}
+    own = Document(given.name, values, given.lines, given.origins)
+    return validate(table[name], own, at=(kind, name))

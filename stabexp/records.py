@@ -133,8 +133,6 @@ class Change:
     variable: str
     dose: float | int | str
     """×0.5 of the rate, 25 steps of warmup, a norm, a precision name, ×4 of the batch, …"""
-    until: int | None = None
-    """First step at which the original value is back; None keeps the change to the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +145,10 @@ class TrialSpec:
     """The checkpoint to fork from; the first replayed step."""
     until_step: int
     """One past the last step to replay."""
+    from_trial: str = ""
+    """Key of the trial whose own checkpoint is forked (reversals); empty: the diverged run's."""
+    save_at: int | None = None
+    """Step before which the trial saves a checkpoint of its own, for a reversal to start from."""
     patch: Mapping[str, Any] = field(default_factory=dict)
     """Dotted experiment keys set before the run is built (proof trials only)."""
     reason: str = ""
@@ -156,7 +158,7 @@ class TrialSpec:
     def key(self) -> str:
         """12 hexadecimal digits that name this replay: equal specs give equal replays."""
         content = to_json(self)
-        del content["reason"]
+        del content["reason"], content["save_at"]
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

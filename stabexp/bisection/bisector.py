@@ -1,0 +1,182 @@
+"""One bisect, from the diverged run to the verdict: controls, placebos, doses, reversal, proof.
+
+Each phase could make the next ones meaningless, so it is judged before they begin. Within a phase all
+trials run side by side.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from stabexp.bisection import attribution
+from stabexp.bisection.decision_tree import walk
+from stabexp.bisection.facts import Facts, LadderFacts, Setup, healthy_norm
+from stabexp.bisection.ladder import Ladder, ladder_for
+from stabexp.bisection.dose_search import search_doses
+from stabexp.bisection.optuna_study import DoseStudies
+from stabexp.bisection.plan import Plan, patch_for
+from stabexp.bisection.trials import TrialRunner
+from stabexp.detectors import opinion
+from stabexp.records import VARIABLES, Divergence, StepRecord, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """The diverged run, as the bisect needs it."""
+
+    run_id: str
+    records: Sequence[StepRecord]
+    divergence: Divergence
+    setup: Setup
+    dataset_size: int | None
+    own_loop: bool
+    """True when the training function is the user's."""
+    source: str
+    """How to name the experiment in a command."""
+
+
+class Bisector:
+    """Finds the cause of one divergence."""
+
+    def __init__(
+        self,
+        case: Case,
+        runner: TrialRunner,
+        *,
+        open_studies: Callable[[str], DoseStudies],
+        variables: Sequence[str],
+        budget: int | None = None,
+    ) -> None:
+        """Prepare a bisect.
+
+        Args:
+            case: The diverged run.
+            runner: Runs and remembers trials.
+            open_studies: Opens the dose searches of one phase, by the phase's name.
+            variables: What to change, one at a time.
+            budget: The most steps to replay; when it is spent, no further trial starts.
+        """
+        self.case = case
+        self.runner = runner
+        self.open_studies = open_studies
+        self.variables = variables
+        self.budget = budget
+        self.facts = Facts(
+            setup=case.setup, divergence=case.divergence, records=case.records, good_step=0
+        )
+        self.fix: Mapping[str, Any] = {}
+
+    def bisect(self) -> Verdict:
+        """Return the verdict; every trial is on disk by then."""
+        started = time.monotonic()
+        good = self.runner.survey()
+        plan = Plan(divergence=self.case.divergence, good_step=good, steps=self.case.setup.steps)
+        self.facts = replace(self.facts, good_step=good)
+        self._controls(plan)
+        if not self._ended():
+            self.facts = replace(self.facts, placebos=self.runner.run(plan.placebos()))
+        if not self._ended():
+            self._ladders(plan, from_step=good)
+            if good > 0 and not self._any_cure():
+                self.runner.progress.note(
+                    "nothing cures from the last good checkpoint; its state may be damaged already, "
+                    "so every variable is tried again from step 0"
+                )
+                self._ladders(plan, from_step=0)
+            self._prove(plan)
+        records = self.case.records
+        telemetry = opinion(records, self.case.divergence, asdict(self.case.setup))
+        return attribution.verdict(
+            self.facts,
+            run_id=self.case.run_id,
+            bisect_id=self.runner.bisect.run_id,
+            telemetry=telemetry,
+            fix=self.fix,
+            all_trials=self.runner.records,
+            seconds=time.monotonic() - started,
+            source=self.case.source,
+        )
+
+    def _controls(self, plan: Plan) -> None:
+        starts = [plan.good_step]
+        if plan.good_step > 0 and "warmup" in self.variables:
+            starts.append(0)  # warmup trials start from scratch, so that must reproduce too
+        specs = [plan.control(step) for step in starts]
+        self.facts = replace(self.facts, controls=self.runner.run(specs))
+
+    def _ended(self) -> bool:
+        """Return whether the tree ends before it asks about cures."""
+        cause, path = walk(self.facts)
+        return path[-1].node in {"control", "placebo"} and cause in {"not_reproduced", "marginal"}
+
+    def _any_cure(self) -> bool:
+        return any(ladder.cured for ladder in self.facts.ladders.values())
+
+    def _ladders(self, plan: Plan, *, from_step: int) -> None:
+        made = {variable: self._ladder(variable) for variable in self.variables}
+        found = {v: ladder for v, ladder in made.items() if isinstance(ladder, LadderFacts)}
+        with self.open_studies(f"from-{from_step}") as studies:
+            studies.reopen()
+            searched = search_doses(
+                [ladder for ladder in made.values() if isinstance(ladder, Ladder)],
+                studies=studies,
+                runner=self.runner,
+                spec_of=lambda ladder, index: plan.dose(ladder, index, from_step=from_step),
+                budget=self.budget,
+            )
+        for variable, (answer, trials) in searched.items():
+            earlier = self.facts.ladder(variable).trials
+            if answer is None:
+                found[variable] = LadderFacts(variable=variable, trials=(*earlier, *trials))
+                continue
+            found[variable] = attribution.ladder_facts(
+                answer,
+                trials,
+                records=self.case.records,
+                onset=self.case.divergence.onset,
+                warmup_steps=self.case.setup.warmup_steps,
+                steps=self.case.setup.steps,
+            )
+        self.facts = replace(self.facts, ladders=attribution.without_masks(found))
+
+    def _prove(self, plan: Plan) -> None:
+        """Put the bad value back, and run the fix as a user would; both only for a named cause."""
+        cause, _ = walk(self.facts)
+        cure = self.facts.ladder(cause).cure
+        if cause not in VARIABLES or cure is None:
+            return
+        trial = self.facts.ladder(cause).trial(cure.trial)
+        reversal = plan.reversal(trial.spec)
+        self.fix = self._patch(cause, cure.dose)
+        specs = [plan.proof(self.fix), *([reversal] if reversal else [])]
+        proof, *rest = self.runner.run(specs)
+        self.facts = replace(self.facts, proof=proof, reversal=rest[0] if rest else None)
+        if proof.outcome in {"cured", "inconclusive"} or cure.stronger_dose is None:
+            return
+        self.runner.progress.note("the mildest dose fails from scratch; trying the next stronger one")
+        self.fix = self._patch(cause, cure.stronger_dose)
+        (proof,) = self.runner.run([plan.proof(self.fix)])
+        self.facts = replace(self.facts, proof=proof)
+
+    def _patch(self, variable: str, dose: Any) -> dict[str, Any]:
+        return patch_for(variable, dose, setup=self.case.setup, own_loop=self.case.own_loop)
+
+    def _ladder(self, variable: str) -> Ladder | LadderFacts:
+        setup = self.case.setup
+        made = ladder_for(
+            variable,
+            lr=max((r.lr for r in self.case.records if r.lr == r.lr), default=0.0),
+            healthy_norm=healthy_norm(self.case.records, self.case.divergence.onset),
+            clip_norm=setup.clip_norm,
+            precision=setup.precision,
+            batch_size=setup.batch_size,
+            dataset_size=self.case.dataset_size,
+            warmup_steps=setup.warmup_steps,
+            total_steps=setup.steps,
+        )
+        if isinstance(made, Ladder):
+            return made
+        return LadderFacts(variable=variable, skipped=made.reason)

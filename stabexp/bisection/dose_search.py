@@ -1,0 +1,55 @@
+"""Searches the doses of all variables, taking turns, so that every worker is busy.
+
+Within a ladder the next dose depends on the last answer, so ladders run side by side rather than
+the doses of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stabexp.bisection.ladder import Ladder
+from stabexp.bisection.optuna_study import DoseStudies, Question
+from stabexp.bisection.search import LadderAnswer
+from stabexp.bisection.trials import TrialRunner
+from stabexp.records import TrialRecord, TrialSpec
+
+Searched = dict[str, tuple[LadderAnswer | None, tuple[TrialRecord, ...]]]
+"""Variable → its answer, None when the budget ran out first, and its trials."""
+
+
+def search_doses(
+    ladders: Sequence[Ladder],
+    *,
+    studies: DoseStudies,
+    runner: TrialRunner,
+    spec_of: Callable[[Ladder, int], TrialSpec],
+    budget: int | None,
+) -> Searched:
+    """Ask and run until every ladder is decided or `budget` steps have been replayed."""
+    asked: dict[str, Question] = {}
+    while True:
+        for ladder in ladders:
+            waiting = any(question.ladder == ladder for question in asked.values())
+            spent = budget is not None and runner.replayed_steps >= budget
+            question = None if waiting or spent else studies.ask(ladder)
+            if question is not None:
+                spec = spec_of(ladder, question.index)
+                asked[spec.key] = question
+                runner.submit(spec)
+        if not asked:
+            break
+        record = runner.wait()
+        studies.tell(
+            asked.pop(record.spec.key),
+            record.outcome,
+            attributes={"trial": record.spec.key, "note": record.note},
+        )
+    return {ladder.variable: _answer(ladder, studies, runner) for ladder in ladders}
+
+
+def _answer(
+    ladder: Ladder, studies: DoseStudies, runner: TrialRunner
+) -> tuple[LadderAnswer | None, tuple[TrialRecord, ...]]:
+    keys = [str(attributes["trial"]) for attributes in studies.finished(ladder).values()]
+    return studies.answer(ladder), tuple(runner.recall(key) for key in keys)

@@ -1,0 +1,96 @@
+"""Everything the decision tree may look at, gathered before it is walked."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from stabexp.records import Cure, Divergence, StepRecord, TrialRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How the diverged run was configured, as far as the tree asks."""
+
+    lr: float | None
+    warmup_steps: int
+    clip_norm: float | None
+    precision: str
+    batch_size: int
+    """Samples per update, over all micro-batches."""
+    micro_batch: int
+    """Samples per micro-batch."""
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LadderFacts:
+    """What one variable's doses did."""
+
+    variable: str
+    trials: tuple[TrialRecord, ...] = ()
+    cure: Cure | None = None
+    skipped: str = ""
+    """Why nothing could be tried, empty when something was."""
+
+    @property
+    def cured(self) -> bool:
+        """Whether a dose cures and the next stronger one cures too."""
+        return self.cure is not None and self.cure.robust
+
+    def trial(self, key: str) -> TrialRecord:
+        """Return the trial with this key."""
+        return next(record for record in self.trials if record.spec.key == key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The diverged run and all trials of a bisect, ready to be judged."""
+
+    setup: Setup
+    divergence: Divergence
+    records: Sequence[StepRecord]
+    """Step records of the diverged run."""
+    good_step: int
+    controls: tuple[TrialRecord, ...] = ()
+    placebos: tuple[TrialRecord, ...] = ()
+    ladders: Mapping[str, LadderFacts] = field(default_factory=dict)
+    reversal: TrialRecord | None = None
+    proof: TrialRecord | None = None
+
+    def ladder(self, variable: str) -> LadderFacts:
+        """Return what a variable's doses did; an empty ladder when it was not tried."""
+        return self.ladders.get(variable, LadderFacts(variable=variable, skipped="not tried"))
+
+
+def healthy_norms(records: Sequence[StepRecord], onset: int, *, window: int = 100) -> list[float]:
+    """Return the finite gradient norms (before clipping) of the last healthy steps."""
+    norms = [r.grad_norm for r in records if r.step < onset and math.isfinite(r.grad_norm)]
+    return norms[-window:]
+
+
+def healthy_norm(records: Sequence[StepRecord], onset: int) -> float:
+    """Return the run's usual gradient norm while healthy; NaN when no step was.
+
+    A run that was wrong from its first steps has no healthy norm; then its first finite one stands in.
+    """
+    norms = healthy_norms(records, onset)
+    if norms:
+        return statistics.median(norms)
+    return next((r.grad_norm for r in records if math.isfinite(r.grad_norm)), math.nan)
+
+
+def burstiness(records: Sequence[StepRecord], divergence: Divergence) -> float:
+    """Return the largest gradient norm up to the detection, relative to the usual one.
+
+    The step of the onset is included: a single burst is what throws such a run over.
+    """
+    usual = healthy_norm(records, divergence.onset)
+    finite = [
+        r.grad_norm
+        for r in records
+        if r.step <= divergence.onset and math.isfinite(r.grad_norm)
+    ]
+    return max(finite, default=math.nan) / usual if usual > 0 else math.nan

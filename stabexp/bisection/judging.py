@@ -1,0 +1,109 @@
+"""What became of a trial: one pure judgement, from its records and the diverged run's.
+
+A replay that no longer diverges is not cured when it no longer learns either: a learning rate divided
+by a thousand "cures" anything. So survival counts only with progress, compared with the progress the
+diverged run itself made while it was healthy.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stabexp.records import Divergence, Outcome, StepRecord, TrialSpec
+
+REFERENCE_SHARE = 0.25
+"""A cure makes at least this share of the healthy run's progress."""
+SCRATCH_SHARE = 0.02
+"""From step 0 the loss falls by at least this share of where it began: frozen weights do not."""
+DELAY_FACTOR = 2.0
+"""Delayed: survived this many times the control's steps before diverging all the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Outcome of a trial and the figures behind it."""
+
+    outcome: Outcome
+    start_loss: float
+    end_loss: float
+    note: str
+
+
+def judge_trial(
+    spec: TrialSpec,
+    records: Sequence[StepRecord],
+    divergence: Divergence | None,
+    *,
+    original: Sequence[StepRecord],
+    crash: Divergence,
+) -> Judgement:
+    """Return what became of a trial.
+
+    Args:
+        spec: What was replayed.
+        records: The trial's own records, oldest first.
+        divergence: What the detectors found in it.
+        original: Records of the diverged run.
+        crash: The diverged run's own finding.
+    """
+    losses = [record.loss for record in records]
+    start, end = level(losses[:5]), level(losses[-10:])
+    if divergence is not None:
+        survived = divergence.detected - spec.from_step
+        before = max(crash.detected - spec.from_step, 1)
+        late = survived > DELAY_FACTOR * before and survived > before + 5
+        outcome: Outcome = "delayed" if late else "diverged"
+        note = f"{divergence.message}; {survived + 1} steps after the fork"
+        return Judgement(outcome=outcome, start_loss=start, end_loss=end, note=note)
+    if not records:
+        return Judgement(outcome="inconclusive", start_loss=start, end_loss=end, note="no steps")
+    needed = needed_progress(spec.from_step, original, crash, start=start)
+    made = start - end
+    if made >= needed:
+        note = f"no divergence in {len(records)} steps; loss {start:.4g} → {end:.4g}"
+        return Judgement(outcome="cured", start_loss=start, end_loss=end, note=note)
+    note = (
+        f"no divergence in {len(records)} steps, but it did not learn: loss {start:.4g} → {end:.4g},"
+        f" a fall of {made:.3g} where {needed:.3g} is the least that counts"
+    )
+    return Judgement(outcome="stalled", start_loss=start, end_loss=end, note=note)
+
+
+def needed_progress(
+    from_step: int, original: Sequence[StepRecord], crash: Divergence, *, start: float
+) -> float:
+    """Return by how much the loss must fall for a surviving trial to count as learning.
+
+    A quarter of what the diverged run achieved from the same step while healthy. Progress that is
+    within the noise of the batches cannot be asked for; then the loss only must not have risen above
+    that noise.
+    """
+    healthy = [r.loss for r in original if from_step <= r.step < crash.onset]
+    healthy = [loss for loss in healthy if math.isfinite(loss)]
+    floor = SCRATCH_SHARE * abs(start) if from_step == 0 else -math.inf
+    if len(healthy) < 8:
+        return floor if from_step == 0 else -noise(original, crash.onset)
+    windows = [level(healthy[i : i + 5]) for i in range(len(healthy) - 4)]
+    reference = windows[0] - min(windows)
+    spread = noise(original, crash.onset)
+    if reference <= spread:
+        return max(floor, -spread)
+    return max(floor, REFERENCE_SHARE * reference)
+
+
+def noise(records: Sequence[StepRecord], before: int, *, window: int = 32) -> float:
+    """Return how far the level of a few losses scatters around their trend, in loss units."""
+    losses = [r.loss for r in records if r.step < before and math.isfinite(r.loss)][-window:]
+    if len(losses) < 4:
+        return 0.0
+    jumps = [abs(b - a) for a, b in zip(losses, losses[1:], strict=False)]
+    # The median of |x - y| of two normal draws is 0.954 standard deviations.
+    return statistics.median(jumps) / 0.954
+
+
+def level(losses: Sequence[float]) -> float:
+    """Return the median, NaN for none."""
+    return statistics.median(losses) if losses else math.nan

@@ -1,0 +1,218 @@
+"""One trial: the same training function, from a checkpoint, with one thing changed.
+
+This is the job that worker processes run. Everything it needs is on disk, and everything it finds is on
+disk before it answers.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stabexp import interventions as changing
+from stabexp.bisection.judging import judge_trial
+from stabexp.bisection.trials import RECORD, finished_trial
+from stabexp.detectors import last_good_step
+from stabexp.errors import CheckpointError, StabexpError
+from stabexp.records import Divergence, StepRecord, TrialRecord, TrialSpec, from_json, to_json
+from stabexp.state.checkpoints import CheckpointStore
+from stabexp.tracking.run_directory import RunDirectory
+from stabexp.training import Fork, Program, Run, execute
+from stabexp.training.precision import FORMATS
+
+COMPARED = ("loss", "grad_norm", "update_ratio", "param_norm", "digest", "lr")
+"""Fields of a step record that an unchanged replay must reproduce bit for bit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The diverged run, as its replays need it."""
+
+    directory: Path
+    records: Sequence[StepRecord]
+    divergence: Divergence
+
+
+def replay(
+    spec: TrialSpec, *, program: Program, origin: Origin, trials: Path, trial: RunDirectory
+) -> TrialRecord:
+    """Run one trial and return what it showed; its step log is in `trial` by then."""
+    started = time.perf_counter()
+    records: list[StepRecord] = []
+    store = None
+    if spec.save_at is not None:
+        store = CheckpointStore(trial.directory("checkpoints"), keep=1)
+
+    def on_step(record: StepRecord) -> None:
+        records.append(record)
+        trial.log_step(record)
+
+    half = FORMATS[program.settings.precision].half
+    run = Run(
+        program.settings,
+        fork=_fork(spec, origin, trials),
+        interventions=changing.build(spec.changes),
+        until=spec.until_step,
+        save_at=spec.save_at,
+        checkpoints=store,
+        on_step=on_step,
+        extra_monitors={"half_range": {}} if half and spec.role == "control" else None,
+    )
+    try:
+        execute(program, run)
+    finally:
+        if store is not None:
+            store.close()
+    if spec.variable == "precision" and not run.used_autocast and FORMATS[
+        run.number_format.name
+    ].autocast != FORMATS[program.settings.precision].autocast:
+        raise StabexpError(
+            "the training function does not use run.autocast(), so its precision cannot be changed"
+        )
+    judged = judge_trial(
+        spec, records, run.divergence, original=origin.records, crash=origin.divergence
+    )
+    mismatch, mismatch_field = (
+        first_mismatch(origin.records, records) if spec.role == "control" else (None, "")
+    )
+    return TrialRecord(
+        spec=spec,
+        outcome=judged.outcome,
+        last_step=records[-1].step if records else spec.from_step - 1,
+        divergence=run.divergence,
+        start_loss=judged.start_loss,
+        end_loss=judged.end_loss,
+        mismatch=mismatch,
+        mismatch_field=mismatch_field,
+        metrics=summary(records),
+        seconds=time.perf_counter() - started,
+        directory=trial.path.name,
+        note=judged.note,
+    )
+
+
+def _fork(spec: TrialSpec, origin: Origin, trials: Path) -> Fork | None:
+    if spec.role == "proof":
+        return None  # the patched experiment runs from the start, as its user would run it
+    earlier = [record for record in origin.records if record.step < spec.from_step]
+    if not spec.from_trial:
+        checkpoints = origin.directory / "checkpoints"
+        return Fork(checkpoints=checkpoints, step=spec.from_step, records=earlier)
+    cured = finished_trial(trials, spec.from_trial)
+    assert cured is not None, spec.from_trial
+    own = cured.read_steps()
+    first = own[0].step if own else spec.from_step
+    records = [r for r in earlier if r.step < first] + [r for r in own if r.step < spec.from_step]
+    return Fork(checkpoints=cured.path / "checkpoints", step=spec.from_step, records=records)
+
+
+def survey(origin: Origin) -> int:
+    """Return the step of the last checkpoint that is undamaged, in its bytes and in its numbers.
+
+    Raises:
+        CheckpointError: If not even step 0 can be read.
+    """
+    store = CheckpointStore.reader(origin.directory / "checkpoints")
+    usable: list[int] = []
+    problems: list[str] = []
+    for info in store.infos():
+        if info.finite and info.step <= origin.divergence.onset:
+            try:
+                store.verify(info.step)
+                usable.append(info.step)
+            except CheckpointError as error:
+                problems.append(str(error))
+    good = last_good_step(origin.records, origin.divergence.onset, usable)
+    if good is None:
+        found = "\n".join(problems) or f"{store.directory}: holds no finite checkpoint before it"
+        raise CheckpointError(
+            f"no usable checkpoint before the onset at step {origin.divergence.onset}; "
+            f"run the experiment again to make new ones\n{found}"
+        )
+    return good
+
+
+def first_mismatch(
+    original: Sequence[StepRecord], replayed: Sequence[StepRecord]
+) -> tuple[int | None, str]:
+    """Return the first step whose record differs in any bit, and the field; (None, "") when equal."""
+    recorded = {record.step: record for record in original}
+    for record in replayed:
+        before = recorded.get(record.step)
+        if before is None:
+            continue
+        for field in COMPARED:
+            a, b = getattr(before, field), getattr(record, field)
+            if a != b and not (a != a and b != b):
+                return record.step, field
+    return None, ""
+
+
+def summary(records: Sequence[StepRecord]) -> dict[str, float]:
+    """Return the figures of a trial that the decision tree asks for."""
+    if not records:
+        return {}
+    count = len(records)
+    found = {
+        "clipped_share": sum(r.clip_coefficient < 1.0 for r in records) / count,
+        "skipped_share": sum(r.skipped for r in records) / count,
+        "early_grad_norm": statistics.median(r.grad_norm for r in records[:10]),
+    }
+    half = [r.metrics for r in records if "half/zero_gradient_share" in r.metrics]
+    if half:
+        found["half_activation_absmax"] = max(m.get("half/activation_absmax", 0.0) for m in half)
+        found["half_activation_nonfinite"] = sum(
+            m.get("half/activation_nonfinite", 0.0) for m in half
+        )
+        found["half_zero_gradient_share"] = statistics.median(
+            m["half/zero_gradient_share"] for m in half
+        )
+    first_bad = next((r for r in records if r.nonfinite_params or r.nonfinite_grads), None)
+    if first_bad is not None:
+        found["first_nonfinite_step"] = float(first_bad.step)
+        clean = first_bad.nonfinite_grads == 0 and first_bad.loss - first_bad.loss == 0
+        found["update_nonfinite_first"] = float(clean and first_bad.nonfinite_params > 0)
+    return found
+
+
+def job(
+    directory: Path, build: Callable[[Mapping[str, Any]], Program]
+) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return the job that a worker process runs for a diverged run.
+
+    Args:
+        directory: The diverged run's directory.
+        build: Patch (dotted experiment keys) → program.
+    """
+    run = RunDirectory.open(directory)
+    divergence = from_json(Divergence, run.read_json("divergence.json"))
+    origin = Origin(directory=directory, records=run.read_steps(), divergence=divergence)
+    unpatched = build({})
+
+    def work(request: dict[str, Any]) -> dict[str, Any]:
+        if "survey" in request:
+            return {"good_step": survey(origin)}
+        spec = from_json(TrialSpec, request["spec"])
+        trial = RunDirectory.open(Path(request["trial"]))
+        trials = trial.path.parent
+        program = build(spec.patch) if spec.patch else unpatched
+        try:
+            record = replay(spec, program=program, origin=origin, trials=trials, trial=trial)
+        except CheckpointError:
+            raise  # the whole bisect needs this checkpoint
+        except StabexpError as error:
+            record = TrialRecord(
+                spec=spec,
+                outcome="inconclusive",
+                last_step=spec.from_step - 1,
+                directory=trial.path.name,
+                note=str(error),
+            )
+        trial.write_json(RECORD, to_json(record))
+        return to_json(record)
+
+    return work

@@ -1,0 +1,249 @@
+"""Runs trials in worker processes, and never one twice.
+
+A trial is known by what it does (its spec's key). Its directory holds its step log and, once it ran to
+its end, its record: so a bisect that was killed finds what is finished and runs only the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stabexp.bisection.workers import WorkerFailure, WorkerPool
+from stabexp.errors import CheckpointError, StabexpError, TrainingError
+from stabexp.records import TrialRecord, TrialSpec, from_json, to_json
+from stabexp.tracking.manifest import write_json
+from stabexp.tracking.run_directory import RunDirectory
+
+RECORD = "trial.json"
+"""Where a trial's record is; its presence says that the trial ran to its end."""
+
+COLOURS = {
+    "cured": "#2e7d32",
+    "stalled": "#b26a00",
+    "delayed": "#c05600",
+    "diverged": "#c62828",
+    "inconclusive": "#757575",
+}
+"""Colours of a trial's curves and bars in MLflow, by outcome."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What to tell the user while trials run."""
+
+    started: Callable[[TrialSpec], None] = lambda spec: None
+    finished: Callable[[TrialRecord, bool], None] = lambda record, reused: None
+    """Called with the record and whether it was already there from an earlier start."""
+    note: Callable[[str], None] = lambda text: None
+
+
+class TrialRunner:
+    """Submits trials to a pool, reuses finished ones, and keeps all records in order."""
+
+    def __init__(
+        self, bisect: RunDirectory, pool: WorkerPool, *, params: Mapping[str, Any], progress: Progress
+    ) -> None:
+        """`params` are the diverged run's parameters, which every trial shows beside its own."""
+        self.bisect = bisect
+        self.pool = pool
+        self.params = params
+        self.progress = progress
+        self.records: list[TrialRecord] = []
+        """Finished trials in the order in which they finished."""
+        self.replayed_steps = 0
+        self._trials = bisect.directory("trials")
+        self._running: dict[int, tuple[TrialSpec, RunDirectory]] = {}
+        self._ready: deque[TrialRecord] = deque()
+        self._finished = self._read_finished()
+
+    def _read_finished(self) -> dict[str, TrialRecord]:
+        """Return the records on disk by key, and close what an earlier process left open."""
+        found: dict[str, TrialRecord] = {}
+        for directory in self.bisect.children():
+            if (directory.path / RECORD).exists():
+                record = from_json(TrialRecord, directory.read_json(RECORD))
+                found[record.spec.key] = replace(record, directory=directory.path.name)
+                if directory.status() == "RUNNING":
+                    self._publish(directory, found[record.spec.key])
+            elif directory.status() == "RUNNING":
+                directory.finish("KILLED")
+        return found
+
+    @property
+    def busy(self) -> int:
+        """How many submitted trials have not been returned by `wait`."""
+        return len(self._running) + len(self._ready)
+
+    def submit(self, spec: TrialSpec) -> None:
+        """Start a trial, or take it from disk when it is finished already."""
+        if (known := self._finished.get(spec.key)) is not None:
+            self._ready.append(known)
+            return
+        trial = self._create(spec)
+        self.progress.started(spec)
+        ticket = self.pool.submit({"spec": to_json(spec), "trial": str(trial.path)})
+        self._running[ticket] = (spec, trial)
+
+    def _create(self, spec: TrialSpec) -> RunDirectory:
+        attempts = len(list(self._trials.glob(f"{spec.key}*/run.json")))
+        name = spec.key + (f"-{attempts + 1}" if attempts else "")
+        change = f"{spec.variable} {_amount(spec)}" if spec.variable else spec.role
+        return RunDirectory.create(
+            self._trials / name,
+            run_id=f"{self.bisect.run_id}.{name}",
+            kind="trial",
+            name=f"-- {spec.role} {change}" if spec.variable else f"-- {spec.role}",
+            parent_path=self.bisect.path,
+            experiment=self.bisect.manifest.experiment,
+            tracking_uri=self.bisect.manifest.tracking_uri,
+            params={
+                "variable": spec.variable or "none",
+                "dose": "" if spec.dose is None else spec.dose,
+                "from_step": spec.from_step,
+                "role": spec.role,
+                **{f"config.{key}": value for key, value in self.params.items()},
+                **{f"config.{key}": value for key, value in spec.patch.items()},
+            },
+            tags={"stabexp.role": "trial", "stabexp.reason": spec.reason},
+        )
+
+    def wait(self) -> TrialRecord:
+        """Return the next trial that finishes.
+
+        Raises:
+            CheckpointError: If a checkpoint the bisect needs is damaged.
+            TrainingError: If the unchanged training cannot be run.
+        """
+        if self._ready:
+            return self._keep(self._ready.popleft(), reused=True)
+        ticket, result = self.pool.wait()
+        spec, trial = self._running.pop(ticket)
+        if isinstance(result, WorkerFailure):
+            return self._keep(self._failed(spec, trial, result), reused=False)
+        record = from_json(TrialRecord, result)
+        record = self._keep(record, reused=False)
+        self._publish(trial, record)
+        return record
+
+    def _failed(self, spec: TrialSpec, trial: RunDirectory, failure: WorkerFailure) -> TrialRecord:
+        if failure.exit_code is None and "CheckpointError" in failure.message:
+            trial.finish("FAILED")
+            raise CheckpointError(failure.message)
+        if spec.role == "control":
+            trial.finish("FAILED")
+            raise TrainingError(
+                f"the unchanged replay could not be run: {failure.message}\n{failure.log}".rstrip()
+            )
+        record = TrialRecord(
+            spec=spec,
+            outcome="inconclusive",
+            last_step=spec.from_step - 1,
+            directory=trial.path.name,
+            note=failure.message,
+        )
+        trial.write_json(RECORD, to_json(record))
+        self._publish(trial, record)
+        return record
+
+    def _keep(self, record: TrialRecord, *, reused: bool) -> TrialRecord:
+        if not reused or record.number < 0:
+            number = 1 + max((known.number for known in self._finished.values()), default=-1)
+            record = replace(record, number=number, name=_name(number, record))
+            trial_directory = self._trials / record.directory
+            write_json(trial_directory / RECORD, to_json(record))
+        self.records.append(record)
+        self.replayed_steps += max(record.steps, 0)
+        self._finished[record.spec.key] = record
+        self.progress.finished(record, reused)
+        return record
+
+    def _publish(self, trial: RunDirectory, record: TrialRecord) -> None:
+        """Give the trial the name, colour and figures by which MLflow tells the story."""
+        name = record.name or _name(0, record)
+        trial.set_metrics(
+            {
+                "verdict/steps_survived": float(record.steps),
+                "verdict/cured": float(record.outcome == "cured"),
+                "verdict/end_loss": record.end_loss,
+            }
+        )
+        trial.set_tags(
+            {
+                "mlflow.runName": name,
+                "mlflow.runColor": COLOURS[record.outcome],
+                "stabexp.outcome": record.outcome,
+                "stabexp.note": record.note,
+            }
+        )
+        trial.set_note(f"### {name}\n\n{record.spec.reason}\n\n{record.note}\n")
+        trial.add_artifact(RECORD)
+        if (trial.path / "steps.jsonl").exists():
+            trial.add_artifact("steps.jsonl")
+        trial.finish("FINISHED" if record.outcome == "cured" else "FAILED")
+
+    def run(self, specs: Iterable[TrialSpec]) -> tuple[TrialRecord, ...]:
+        """Run trials side by side; return their records in the order of the specs."""
+        keys = []
+        for spec in specs:
+            keys.append(spec.key)
+            self.submit(spec)
+        while self.busy:
+            self.wait()
+        return tuple(self._finished[key] for key in keys)
+
+    def recall(self, key: str) -> TrialRecord:
+        """Return a finished trial by its key, counting it when this process has not seen it yet."""
+        if all(record.spec.key != key for record in self.records):
+            return self._keep(self._finished[key], reused=True)
+        return self._finished[key]
+
+    def survey(self) -> int:
+        """Return the step of the last good checkpoint, verified by a worker.
+
+        Raises:
+            CheckpointError: If there is none.
+        """
+        ticket = self.pool.submit({"survey": True})
+        finished, result = self.pool.wait()
+        assert finished == ticket
+        if isinstance(result, WorkerFailure):
+            kind = CheckpointError if "CheckpointError" in result.message else StabexpError
+            raise kind(result.message.partition("CheckpointError: ")[2] or result.message)
+        return int(result["good_step"])
+
+
+def _name(number: int, record: TrialRecord) -> str:
+    change = f" {record.spec.variable} {_amount(record.spec)}" if record.spec.variable else ""
+    role = "" if record.spec.role == "dose" else f" {record.spec.role}"
+    return f"{number:02d}{role}{change} {record.outcome}"
+
+
+def _amount(spec: TrialSpec) -> str:
+    times = "×" if spec.variable in {"learning_rate", "batch_size"} else ""
+    return f"{times}{spec.dose}"
+
+
+def read_trials(bisect: RunDirectory) -> tuple[TrialRecord, ...]:
+    """Return the finished trials of a bisect, in the order in which they finished."""
+    found = [
+        from_json(TrialRecord, child.read_json(RECORD))
+        for child in bisect.children()
+        if (child.path / RECORD).exists()
+    ]
+    return tuple(sorted(found, key=lambda record: record.number))
+
+
+def finished_trial(trials: Path, key: str) -> RunDirectory | None:
+    """Return the directory of the trial with this key that ran to its end, None when none did."""
+    for file in trials.glob(f"{key}*/{RECORD}"):
+        return RunDirectory.open(file.parent)
+    return None
+
+
+def trial_path(bisect: Path, record: TrialRecord) -> Path:
+    """Return the directory of a finished trial."""
+    return bisect / "trials" / record.directory

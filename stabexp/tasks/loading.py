@@ -1,0 +1,131 @@
+"""Names in an experiment file → objects: `path/to/file.py:name` or `package.module:name`.
+
+A file is loaded as a module named after its absolute path, so that two files called `train.py`
+never meet and the same file has the same name in every process. Its folder is put at the end of
+`sys.path`, so that it can import its neighbours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from stabexp.config import suggest
+from stabexp.errors import ConfigError
+
+_PREFIX = "stabexp_file_"
+
+
+def load_object(
+    reference: str, *, what: str, base: Path | None, like: Callable[[Any], bool]
+) -> Any:
+    """Return the object that `reference` names.
+
+    Args:
+        reference: `path/to/file.py:name` or `package.module:name`.
+        what: What the object is to people: "task".
+        base: Folder that relative paths start from; None for the current one.
+        like: Which of a module's objects to offer when `name` is not among them.
+
+    Raises:
+        ConfigError: If the file or module is missing or raises, or holds no such name.
+    """
+    place = f"{what} {reference}"
+    source, separator, name = reference.rpartition(":")
+    if not (separator and source and name):
+        raise ConfigError(f"{place}: expected 'path/to/file.py:name' or 'package.module:name'")
+    is_file = source.endswith(".py") or "/" in source or "\\" in source
+    module = _load_file(source, place, base) if is_file else _import(source, place)
+    value: Any = module
+    for part in name.split("."):
+        if not hasattr(value, part):
+            offered = [key for key, item in vars(value).items() if _public(key) and like(item)]
+            raise ConfigError(f"{place}: no '{part}' in {source}; {suggest(part, offered)}")
+        value = getattr(value, part)
+    return value
+
+
+def source_file(value: Any) -> Path | None:
+    """Return the file a class or function was loaded from by `load_object`, None for any other."""
+    if not value.__module__.startswith(_PREFIX):
+        return None
+    file = sys.modules[value.__module__].__file__
+    return Path(file) if file else None
+
+
+def _public(name: str) -> bool:
+    return not name.startswith("_")
+
+
+def _load_file(source: str, place: str, base: Path | None) -> ModuleType:
+    path = ((base or Path()) / Path(source).expanduser()).resolve()
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        names = [item.name for item in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        hint = suggest(path.name, names) if names else "there is no Python file in that folder"
+        raise ConfigError(f"{place}: no such file {path}; {hint}") from None
+    except OSError as error:
+        raise ConfigError(f"{place}: {path} cannot be read: {error.strerror}") from None
+    name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
+    version = hashlib.sha256(content).hexdigest()
+    known = sys.modules.get(name)
+    if known is not None and known.__dict__.get("__version_hash__") == version:
+        return known
+    return _execute(name, path, content, version, place)
+
+
+def _execute(name: str, path: Path, content: bytes, version: str, place: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__dict__["__version_hash__"] = version
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        # Compiled here, not by the loader: its bytecode cache cannot tell two edits in one second.
+        exec(compile(content, str(path), "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+        raise ConfigError(f"{place}: {path}{_line(error, path)}: {_told(error)}") from error
+    return module
+
+
+def _import(source: str, place: str) -> ModuleType:
+    try:
+        return importlib.import_module(source)
+    except ModuleNotFoundError as error:
+        if error.name and (source == error.name or source.startswith(f"{error.name}.")):
+            remedy = "install it, or name a file: 'path/to/file.py:name'"
+            raise ConfigError(f"{place}: no module named '{error.name}'; {remedy}") from None
+        raise ConfigError(f"{place}: importing {source} raised {_told(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{place}: importing {source} raised {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {text}"
+
+
+def _line(error: BaseException, path: Path) -> str:
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(path)
+    ]
+    return f":{lines[-1]}" if lines else ""

@@ -1,0 +1,175 @@
+"""The process that ships a run to MLflow while it trains, at the lowest priority.
+
+`python -m stabexp.tracking.uploader DIRECTORY` ships what is there and ends. With `--follow PID` it
+goes on until that process has died or every run in the directory has finished, and all of it has
+arrived. A run whose process died without a word is recorded as KILLED.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import stabexp
+from stabexp.errors import BusyError, StabexpError
+from stabexp.tracking.lock import exclusive
+from stabexp.tracking.processes import identity, is_alive
+from stabexp.tracking.run_directory import RunDirectory
+from stabexp.tracking.shipping import Shipped, descendants, pending, ship
+from stabexp.tracking.store import RunStore, UnreachableError
+
+__all__ = ["Shipped", "follow", "pending", "ship", "start_uploader", "wait_for_upload"]
+
+_POLL = 0.5
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+
+
+def start_uploader(directory: Path, *, uri: str | None = None) -> subprocess.Popen[bytes]:
+    """Start a process that follows this one and ships the run directory; its log is upload.log.
+
+    It outlives this process, and Ctrl-C does not reach it.
+    """
+    run = RunDirectory.open(directory)
+    command = [sys.executable, "-P", "-m", "stabexp.tracking.uploader", str(run.path)]
+    command += ["--uri", uri or run.manifest.tracking_uri, "--follow", str(os.getpid())]
+    home = str(Path(stabexp.__file__).parent.parent)
+    paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    with open(run.path / "upload.log", "ab") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        )
+
+
+def wait_for_upload(directory: Path, timeout: float, *, uri: str | None = None) -> bool:
+    """Wait until everything recorded so far has arrived; False after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while pending(directory, uri):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def follow(
+    path: Path,
+    open_store: Callable[[], RunStore],
+    *,
+    pid: int | None = None,
+    give_up: float = 600.0,
+) -> bool:
+    """Ship a run directory until there is nothing left to come.
+
+    Args:
+        path: The run directory.
+        open_store: Opens the store; may raise UnreachableError.
+        pid: The process that records the run; None ships what is there.
+        give_up: Seconds without an answer after that process has died.
+
+    Returns:
+        False if the store did not answer in time; the data stays where it is.
+    """
+    process = None if pid is None else identity(pid)
+    store: RunStore | None = None
+    pause = _FIRST_PAUSE
+    silent_since: float | None = None
+    with _only_uploader(path):
+        while True:
+            dead = process is None or not is_alive(process)
+            runs = list(descendants(RunDirectory.open(path)))
+            if dead:
+                _mark_killed(runs)
+            finished = all(run.status() != "RUNNING" for run in runs)
+            try:
+                store = store or open_store()
+                ship(path, store)
+            except UnreachableError as error:
+                print(f"no answer, next try in {pause:g} s: {error}", file=sys.stderr, flush=True)
+                if dead:
+                    silent_since = silent_since or time.monotonic()
+                    if time.monotonic() - silent_since > give_up:
+                        return False
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
+            pause = _FIRST_PAUSE
+            silent_since = None
+            if dead or (finished and not pending(path, store.uri)):
+                return True
+            time.sleep(_POLL)
+
+
+def _mark_killed(runs: list[RunDirectory]) -> None:
+    """Record the end of the runs whose own process died; another may still work on the rest."""
+    for run in runs:
+        if run.status() == "RUNNING" and not is_alive(run.manifest.writer):
+            run.finish("KILLED")
+
+
+@contextmanager
+def _only_uploader(path: Path) -> Iterator[None]:
+    """Wait for any other uploader of the same run, its bisects and trials; keep others waiting."""
+    top = RunDirectory.open(path)
+    while (parent := top.parent) is not None:
+        top = parent
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(exclusive(top.path / "upload.lock"))
+                break
+            except BusyError:
+                time.sleep(_POLL)
+        yield
+
+
+def main() -> int:
+    """Run the uploader from the command line."""
+    parser = argparse.ArgumentParser(prog="stabexp.tracking.uploader", description=__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--uri", help="the MLflow store; default: the one the run names")
+    parser.add_argument(
+        "--follow", type=int, metavar="PID", help="the process that records the run"
+    )
+    parser.add_argument("--give-up", type=float, default=600.0, metavar="SECONDS")
+    arguments = parser.parse_args()
+    os.nice(19)
+    # MLflow's own retries block for four minutes; ours can be watched in the log.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+    def open_store() -> RunStore:
+        from stabexp.tracking.mlflow_store import MlflowStore
+
+        return MlflowStore(uri)
+
+    try:
+        uri = arguments.uri or RunDirectory.open(arguments.directory).manifest.tracking_uri
+        arrived = follow(
+            arguments.directory, open_store, pid=arguments.follow, give_up=arguments.give_up
+        )
+    except StabexpError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    if not arrived:
+        print(
+            f"error: the store did not answer; {pending(arguments.directory, uri)} lines are still "
+            f"only in {arguments.directory}. Start this again later",
+            file=sys.stderr,
+        )
+    return 0 if arrived else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""What people open in MLflow's pages: deep links, and a saved view that compares a bisect's trials.
+
+The format of saved views is MLflow's own and undocumented (read from MLflow 3.17); where another
+version does not understand it, the "Views" menu has one entry less and nothing else changes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+WORKFLOW = "workflowType=machine_learning"
+"""Without it MLflow opens its pages for language model applications."""
+
+VARIABLE_PARAM = "bisect.variable"
+DOSE_PARAM = "bisect.dose"
+OUTCOME_TAG = "stabexp.outcome"
+SURVIVED_METRIC = "verdict/steps_survived"
+
+COLUMNS = (
+    f"params.`{VARIABLE_PARAM}`",
+    f"params.`{DOSE_PARAM}`",
+    f"tags.`{OUTCOME_TAG}`",
+    f"metrics.`{SURVIVED_METRIC}`",
+)
+"""The columns of the saved view."""
+
+
+def web_url(
+    ui_base: str, experiment_id: str, run_id: str | None = None, *, artifact: str = ""
+) -> str:
+    """Return the address of an experiment's run list, a run's page, or one of its artifacts."""
+    address = f"{ui_base.rstrip('/')}/#/experiments/{experiment_id}/runs"
+    if run_id:
+        address += f"/{run_id}"
+    if run_id and artifact:
+        address += f"/artifacts/{artifact}"
+    return f"{address}?{WORKFLOW}"
+
+
+def saved_view_url(
+    ui_base: str, experiment_id: str, bisect_store_id: str, *, charts: bool = False
+) -> str:
+    """Return the address of a bisect's saved view, as a table or as charts."""
+    mode = "&compareRunsMode=CHART" if charts else ""
+    key = _key(bisect_store_id)
+    return f"{web_url(ui_base, experiment_id)}{mode}&viewStateShareKey={key}"
+
+
+def saved_view_tag(
+    bisect_store_id: str,
+    *,
+    name: str,
+    time_ms: int,
+    columns: Sequence[str] = COLUMNS,
+    curves: Sequence[str] = ("loss_log10", "grad_norm_log10", "lr"),
+) -> tuple[str, str]:
+    """Return key and value of the experiment tag that adds the view to the "Views" menu."""
+    sections = [_section("verdict", "Verdict"), _section("curves", "Curves")]
+    charts: list[dict[str, Any]] = [
+        _chart("survived", "BAR", "verdict")
+        | {"metricKey": SURVIVED_METRIC, "displayName": "steps survived after the checkpoint"},
+        _chart("doses", "PARALLEL", "verdict")
+        | {
+            "displayName": "what was changed → how long it survived",
+            "selectedParams": [VARIABLE_PARAM, DOSE_PARAM],
+            "selectedMetrics": [SURVIVED_METRIC],
+            "showAllRuns": True,
+        },
+        *(_line(key) for key in curves),
+    ]
+    state = {
+        "searchFilter": f"tags.`mlflow.parentRunId` = '{bisect_store_id}'",
+        "orderByKey": f"metrics.`{SURVIVED_METRIC}`",
+        "orderByAsc": False,
+        "startTime": "ALL",
+        "lifecycleFilter": "Active",
+        "datasetsFilter": [],
+        "modelVersionFilter": "All Runs",
+        "selectedColumns": list(columns),
+        "columnOrder": [],
+        "columnWidths": {},
+        "runsHiddenMode": "FIRST_20_RUNS",
+        "compareRunCharts": charts,
+        "compareRunSections": sections,
+        "viewMaximized": False,
+        "runListHidden": False,
+        "isAccordionReordered": True,
+        "useGroupedValuesInCharts": True,
+        "hideEmptyCharts": True,
+        "groupBy": None,
+        "groupsExpanded": {},
+        "globalLineChartConfig": {
+            "xAxisKey": "step",
+            "lineSmoothness": 0,
+            "selectedXAxisMetricKey": "",
+        },
+    }
+    packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
+    value = {
+        "name": name,
+        "createdAt": time_ms,
+        "updatedAt": time_ms,
+        "state": f"deflate;{packed}",
+    }
+    return f"mlflow.sharedViewState.{_key(bisect_store_id)}", json.dumps(value)
+
+
+def _key(bisect_store_id: str) -> str:
+    return f"stabexp{bisect_store_id[:8]}"
+
+
+def _section(uuid: str, name: str) -> dict[str, Any]:
+    return {
+        "uuid": f"stabexp-{uuid}",
+        "name": name,
+        "display": True,
+        "isReordered": True,
+        "deleted": False,
+        "isGenerated": False,
+    }
+
+
+def _chart(uuid: str, kind: str, section: str) -> dict[str, Any]:
+    return {
+        "uuid": f"stabexp-chart-{uuid}",
+        "type": kind,
+        "runsCountToCompare": 20,
+        "metricSectionId": f"stabexp-{section}",
+        "deleted": False,
+        "isGenerated": False,
+    }
+
+
+def _line(key: str) -> dict[str, Any]:
+    return _chart(key, "LINE", "curves") | {
+        "displayName": key,
+        "metricKey": key,
+        "selectedMetricKeys": [key],
+        "lineSmoothness": 0,
+        "xAxisScaleType": "linear",
+        "scaleType": "linear",
+        "range": {},
+        "xAxisKey": "step",
+        "selectedXAxisMetricKey": "",
+        "yAxisKey": "metric",
+        "yAxisExpressions": [],
+        "ignoreOutliers": False,
+        "useGlobalXaxisKey": True,
+        "useGlobalLineSmoothing": True,
+    }

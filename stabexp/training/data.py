@@ -1,0 +1,154 @@
+"""Which samples a step sees, as a pure function of the seed and of how many were seen before.
+
+So any step can be reached at once, without replaying the data before it, and every step's sample ids
+are known. There is no sampler state that could be forgotten in a checkpoint, and a loader whose workers
+prepare batches ahead cannot run away from it: only *consumed* samples are counted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import default_collate as collate_samples
+
+from stabexp.errors import NotReplayableError
+
+
+class SampleOrder:
+    """The order in which the samples of a map-style dataset are shown, pass after pass."""
+
+    def __init__(self, size: int, *, seed: int, shuffle: bool = True, salt: int = 0) -> None:
+        """`salt` selects another order for the same seed; 0 is the run's own."""
+        if size < 1:
+            raise NotReplayableError("the dataset is empty; a training needs at least one sample")
+        self.size, self.seed, self.shuffle, self.salt = size, seed, shuffle, salt
+        self._pass = lru_cache(maxsize=4)(self._permutation)
+
+    def _permutation(self, number: int) -> list[int]:
+        if not self.shuffle and self.salt == 0:
+            return list(range(self.size))
+        stream = np.random.Generator(np.random.PCG64([self.seed, self.salt, number]))
+        order: list[int] = stream.permutation(self.size).tolist()
+        return order
+
+    def ids(self, position: int, count: int) -> list[int]:
+        """Return the ids of the `count` samples after the first `position` ones."""
+        result: list[int] = []
+        while len(result) < count:
+            number, offset = divmod(position + len(result), self.size)
+            result += self._pass(number)[offset : offset + count - len(result)]
+        return result
+
+
+class BatchSource:
+    """Batches of a map-style dataset from any position on."""
+
+    def __init__(self, data: Any, *, batch_size: int | None, workers: int, seed: int) -> None:
+        """Take a dataset or a DataLoader over one.
+
+        Raises:
+            NotReplayableError: If the order of the data cannot be reproduced from a position.
+        """
+        self.collate: Any = collate_samples
+        self.shuffle = True
+        self.workers = workers
+        self.seed = seed
+        self.batch_size = batch_size
+        if isinstance(data, DataLoader):
+            data = self._from_loader(data)
+        if isinstance(data, IterableDataset) or not (
+            hasattr(data, "__len__") and hasattr(data, "__getitem__")
+        ):
+            raise NotReplayableError(
+                f"run.steps: {type(data).__name__} has no length and no index, so no step can be "
+                "reached again; pass a map-style dataset or a DataLoader over one"
+            )
+        if self.batch_size is None or self.batch_size < 1:
+            raise NotReplayableError("run.steps: the batch size is not known; pass batch_size=")
+        self.dataset = data
+
+    def _from_loader(self, loader: DataLoader[Any]) -> Any:
+        known = isinstance(loader.sampler, (RandomSampler, SequentialSampler))
+        if not isinstance(loader.dataset, IterableDataset) and (
+            not known or loader.batch_size is None or getattr(loader.sampler, "replacement", False)
+        ):
+            kind = type(loader.sampler if loader.batch_size else loader.batch_sampler).__name__
+            raise NotReplayableError(
+                f"run.steps: the loader's {kind} decides the order and cannot be set to a position; "
+                "pass the dataset itself with batch_size=, or a DataLoader with shuffle=True/False"
+            )
+        self.collate = loader.collate_fn
+        self.shuffle = isinstance(loader.sampler, RandomSampler)
+        self.workers = loader.num_workers
+        self.batch_size = loader.batch_size
+        return loader.dataset
+
+    def order(self, *, salt: int) -> SampleOrder:
+        """Return the order of the samples; `salt` as in `SampleOrder`."""
+        return SampleOrder(len(self.dataset), seed=self.seed, shuffle=self.shuffle, salt=salt)
+
+    def batches(
+        self, order: SampleOrder, *, position: int, size: int
+    ) -> Iterator[tuple[list[int], Any]]:
+        """Yield (sample ids, batch) without end, from `position` samples on, `size` at a time."""
+        if self.workers:
+            yield from self._prepared_ahead(order, position, size)
+        batch = getattr(self.dataset, "batch", None)
+        while True:
+            ids = order.ids(position, size)
+            position += size
+            yield ids, batch(ids) if batch else self.collate([self.dataset[i] for i in ids])
+
+    def _prepared_ahead(
+        self, order: SampleOrder, position: int, size: int
+    ) -> Iterator[tuple[list[int], Any]]:
+        plan = _Plan(order, position, size)
+        loader: DataLoader[Any] = DataLoader(
+            _Seeded(self.dataset, self.seed),
+            batch_sampler=plan,  # type: ignore[arg-type]
+            num_workers=self.workers,
+            collate_fn=self.collate,
+            # A generator of its own: the default one would draw from the training's random stream.
+            generator=torch.Generator().manual_seed(self.seed),
+        )
+        for batch in loader:
+            yield order.ids(position, size), batch
+            position += size
+
+
+class _Plan:
+    """Endless list of batches of (position, sample id)."""
+
+    def __init__(self, order: SampleOrder, position: int, size: int) -> None:
+        self.order, self.position, self.size = order, position, size
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        position = self.position
+        while True:
+            ids = self.order.ids(position, self.size)
+            yield list(zip(range(position, position + self.size), ids, strict=True))
+            position += self.size
+
+
+class _Seeded:
+    """A dataset whose random augmentation depends on the position alone, not on the worker."""
+
+    def __init__(self, dataset: Any, seed: int) -> None:
+        self.dataset, self.seed = dataset, seed
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, key: tuple[int, int]) -> Any:
+        position, index = key
+        seed = int(np.random.SeedSequence([self.seed, position]).generate_state(1)[0])
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        return self.dataset[index]

@@ -1,0 +1,52 @@
+"""Run a program once: seed, call its training function, and see that every error has a place."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from stabexp.errors import StabexpError, TrainingError
+from stabexp.state.fingerprint import set_deterministic
+from stabexp.state.random_streams import seed_everything
+from stabexp.training.run import Run
+from stabexp.training.settings import Program
+
+
+def execute(program: Program, run: Run, *, on_ready: Callable[[], object] = lambda: None) -> None:
+    """Train; on return `run.divergence` says whether the run diverged.
+
+    `on_ready` is called once threads, determinism and seeds are set, before the training function.
+
+    Raises:
+        TrainingError: If the training function raised, or returned without making a step.
+    """
+    settings = run.settings
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    set_deterministic(settings.deterministic)
+    on_ready()
+    seed_everything(settings.seed)
+    try:
+        program.train(run)
+    except StabexpError:
+        raise
+    except Exception as error:
+        raise TrainingError(_where(error, run)) from error
+    if run.last_record is None and run.step < run.until:
+        raise TrainingError(
+            "the training function returned without making a step; "
+            "does it loop over run.steps(...) and call optimizer.step()?"
+        )
+
+
+def _where(error: Exception, run: Run) -> str:
+    """Return "train.py:31: at step 4: ValueError: …" for the deepest line that is not a library's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "site-packages" not in f.filename and "<" not in f.filename]
+    ours = str(Path(__file__).resolve().parent)
+    theirs = [frame for frame in own if not frame.filename.startswith(ours)] or own or list(frames)
+    place = f"{theirs[-1].filename}:{theirs[-1].lineno}: " if theirs else ""
+    return f"{place}at step {run.step}: {type(error).__name__}: {error}"
