@@ -72,13 +72,18 @@ class Bisector:
     def bisect(self) -> Verdict:
         """Return the verdict; every trial is on disk by then."""
         started = time.monotonic()
+        phase = self.runner.progress.phase
+        phase("looking for the last good checkpoint", "controls, placebos, doses, proof")
         good = self.runner.survey()
         plan = Plan(divergence=self.case.divergence, good_step=good, steps=self.case.setup.steps)
         self.facts = replace(self.facts, good_step=good)
+        phase(f"controls from step {good}", "placebos, doses, proof")
         self._controls(plan)
         if not self._ended():
+            phase("placebos", "doses, proof")
             self.facts = replace(self.facts, placebos=self.runner.run(plan.placebos()))
         if not self._ended():
+            phase(f"doses of {', '.join(self.variables)}", "proof")
             self._ladders(plan, from_step=good)
             if good > 0 and not self._any_cure():
                 self.runner.progress.note(
@@ -151,6 +156,7 @@ class Bisector:
         trial = self.facts.ladder(cause).trial(cure.trial)
         reversal = plan.reversal(trial.spec)
         self.fix = self._patch(cause, cure.dose)
+        self.runner.progress.phase(f"proof that it is {cause}", "the verdict")
         specs = [plan.proof(self.fix), *([reversal] if reversal else [])]
         proof, *rest = self.runner.run(specs)
         self.facts = replace(self.facts, proof=proof, reversal=rest[0] if rest else None)

@@ -39,6 +39,8 @@ class Progress:
     finished: Callable[[TrialRecord, bool], None] = lambda record, reused: None
     """Called with the record and whether it was already there from an earlier start."""
     note: Callable[[str], None] = lambda text: None
+    phase: Callable[[str, str], None] = lambda name, left: None
+    """Called when a phase begins, with its name and what comes after it."""
 
 
 class TrialRunner:

@@ -89,7 +89,7 @@ class Divergence(Detector):
         return Finding(value=level, limit=limit, message=message)
 
     def _early(self, level: float, first: float, step: int) -> Finding | None:
-        """Judge a run that has no floor yet by its first loss; its noise is not known yet either."""
+        """Judge a run that has no floor yet by its first loss; its noise is not known either."""
         limit = self.early * max(abs(first), ASSUMED_UNTRAINED)
         if level <= limit:
             return None

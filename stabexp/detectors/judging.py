@@ -15,7 +15,7 @@ from stabexp.errors import ConfigError
 from stabexp.records import Divergence, StepRecord
 
 PATTERN_WINDOW = 64
-"""Losses up to the detection whose shape is named, and steps the onset is looked for in."""
+"""Losses up to the detection whose shape is named."""
 
 
 def build(names: Mapping[str, Mapping[str, Any] | None]) -> tuple[Detector, ...]:

@@ -105,7 +105,12 @@ def _trends(logs: Sequence[float]) -> bool:
 
 
 def _jumps(values: Sequence[float], logs: Sequence[float], *, size: float) -> bool:
-    """Return whether one step, or two, made the rise, and by more than noise explains."""
+    """Return whether one step, or two, made the rise, and by more than noise explains.
+
+    `size` is how far the logarithms climbed in all: a tenfold step that made half of it will do.
+    """
+    if max(after - before for before, after in pairwise(logs)) >= max(JUMP, 0.5 * size):
+        return True
     two_back = logs[max(0, len(logs) - 3)]
     in_two = logs[-1] - min(two_back, logs[-2])
     if in_two < DOMINANT * size:

@@ -128,10 +128,9 @@ def _warmup(divergence: Divergence, settings: Mapping[str, Any]) -> tuple[Cause,
 def _clip_norm(
     healthy: Sequence[StepRecord], event: Sequence[StepRecord], settings: Mapping[str, Any]
 ) -> tuple[Cause, str] | None:
-    # where the loss is high already the norm is too, whatever the cause; a norm that came first counts
     steps = [*healthy, *event[:1]]
     if event and loss_z(steps, len(healthy)) > ABNORMAL:
-        steps = healthy
+        steps.pop()  # with a high loss the norm is large too, whatever the cause
     norms = finite(record.grad_norm for record in steps)
     if "clip_norm" not in settings or len(norms) < 8:
         return None

@@ -80,21 +80,20 @@ class CheckpointStore:
         self._wait()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
+        error, self._unreported = self._unreported, None  # of the previous write, not of this one
         self._pending = self._thread.submit(self._write, step, snapshot, finite)
-        self._report()
+        self._report(error)
 
     def flush(self) -> None:
         """Return when everything saved is on the disk; raises as `save` does."""
-        self._wait()
-        self._report()
+        self._finish()
 
     def close(self) -> None:
         """Flush and end the background thread; a later `save` starts it again."""
-        self._wait()
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
-        self._report()
+        self._finish()
 
     def __enter__(self) -> Self:
         return self
@@ -206,8 +205,12 @@ class CheckpointStore:
         if pending is not None:
             pending.result()
 
-    def _report(self) -> None:
+    def _finish(self) -> None:
+        self._wait()
         error, self._unreported = self._unreported, None
+        self._report(error)
+
+    def _report(self, error: CheckpointError | None) -> None:
         if error is None:
             return
         if self._on_error is None:

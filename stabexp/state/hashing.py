@@ -55,7 +55,7 @@ def _bytes(tensor: Tensor) -> Tensor:
 def _describe(leaf: Any) -> str:
     if isinstance(leaf, Tensor):
         return f"{leaf.dtype}{tuple(leaf.shape)}"
-    if isinstance(leaf, (set, frozenset)):
+    if isinstance(leaf, set):
         return f"set {sorted(map(repr, leaf))}"
     if isinstance(leaf, dict):  # an empty one: leaves() walks into the others
         return "dict {}"
@@ -93,9 +93,9 @@ def parameter_digest(tensors: Iterable[Tensor]) -> Tensor:
     """Return a number over the bits of all tensors in order: 0-d, int64, on their device.
 
     Their bytes are read as 64-bit words and added up, each times an odd number of its own, modulo
-    2**64. An odd factor has an inverse, so a change of one word always shows; swapped words or
-    tensors, and changes that would cancel in a plain sum, show but for about one case in 2**60.
-    Nothing waits for the device. Memory layout makes no difference.
+    2**64. An odd factor has an inverse, so a flipped bit always shows; swapped words or tensors,
+    and changes that would cancel in a plain sum, show but for one case in billions. Nothing waits
+    for the device. Memory layout makes no difference.
 
     Args:
         tensors: Dense, of any dtypes and shapes. Spread over devices, the first one's is used.
@@ -123,6 +123,9 @@ def _weighted(data: Tensor, device: torch.device) -> Tensor:
     if data.numel() % 8:
         data = torch.cat([data, data.new_zeros(8 - data.numel() % 8)])
     words = data.view(torch.int64)
+    # A product keeps nothing of the factor beyond the sign bit it is multiplied with: two flipped
+    # signs would cancel. So the high bits are added to the low ones first.
+    words += words >> 40
     factors = _factors(device)[: words.numel()]
     # CUDA has no integer dot product; on a CPU it saves writing the products to memory.
     return torch.dot(words, factors) if device.type == "cpu" else (words * factors).sum()

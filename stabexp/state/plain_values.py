@@ -18,11 +18,13 @@ from torch.nn.parameter import is_lazy
 
 from stabexp.errors import NotReplayableError
 
-_VALUES = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+_VALUES = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.Size)
 _DICTS = (dict, OrderedDict, Counter)
 _NUMPY = "$numpy"
 _DEQUE = "$deque"
 _SPARSE = "$sparse"
+_BYTES = "$bytes"
+_TAGS = {_NUMPY, _DEQUE, _SPARSE, _BYTES}
 _MAX_DEPTH = 200
 
 Memo = dict[tuple[Any, ...], tuple[Tensor, Tensor]]
@@ -55,8 +57,10 @@ def _plain(value: Any, where: str, memo: Memo, depth: int) -> Any:
     if isinstance(value, Tensor):
         return _tensor(value, where, memo)
     kind = type(value)
-    if kind in _VALUES or (kind in (set, frozenset) and all(type(v) in _VALUES for v in value)):
+    if kind in _VALUES or (kind is set and all(type(v) in _VALUES for v in value)):
         return copy(value)
+    if kind is bytes:
+        return {_BYTES: _raw(value)}
     if kind in _DICTS:
         plain = {
             _key(key, where): _plain(item, f"{where}[{key!r}]", memo, depth + 1)
@@ -74,11 +78,15 @@ def _plain(value: Any, where: str, memo: Memo, depth: int) -> Any:
     )
 
 
+def _raw(data: bytes) -> Tensor:
+    # frombuffer refuses no bytes; and torch.load(weights_only=True) refuses an empty bytes object.
+    empty = torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else empty
+
+
 def _numpy(value: np.ndarray[Any, Any] | np.generic) -> dict[str, Any]:
     return {
-        _NUMPY: torch.frombuffer(bytearray(value.tobytes()), dtype=torch.uint8)
-        if value.size
-        else torch.empty(0, dtype=torch.uint8),
+        _NUMPY: _raw(value.tobytes()),
         "dtype": value.dtype.str,
         "shape": value.shape,
         "scalar": isinstance(value, np.generic),
@@ -87,10 +95,11 @@ def _numpy(value: np.ndarray[Any, Any] | np.generic) -> dict[str, Any]:
 
 def _key(key: Any, where: str) -> Any:
     parts = key if type(key) is tuple else (key,)
-    if all(type(part) in (str, int, float, bool, type(None)) for part in parts):
+    if key not in _TAGS and all(type(p) in (str, int, float, bool, type(None)) for p in parts):
         return key
     raise NotReplayableError(
-        f"{where}: the key {key!r} is a {type(key).__qualname__}; use text or numbers as keys"
+        f"{where}: the key {key!r} ({type(key).__qualname__}) cannot be used; use other text, "
+        "or numbers"
     )
 
 
@@ -139,12 +148,14 @@ def _from_dict(value: dict[Any, Any]) -> Any:
         raw = value[_NUMPY].numpy().tobytes()
         array = np.frombuffer(raw, dtype=value["dtype"]).reshape(value["shape"])
         return array[()] if value["scalar"] else array.copy()
+    if _BYTES in value:
+        return value[_BYTES].numpy().tobytes()
     if _DEQUE in value:
         return deque((from_plain(item) for item in value[_DEQUE]), maxlen=value["maxlen"])
     if _SPARSE in value:
         indices, values = (from_plain(part) for part in value[_SPARSE])
         return torch.sparse_coo_tensor(
-            indices, values, value["size"], is_coalesced=value["coalesced"]
+            indices, values, value["size"], is_coalesced=value["coalesced"], check_invariants=True
         )
     return type(value)({key: from_plain(item) for key, item in value.items()})
 

@@ -8,7 +8,6 @@ batch after an update, the step is complete: it is recorded, judged, and where d
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -85,8 +84,8 @@ class Run:
         self._on_divergence = on_divergence
         self._detectors = detection.build(settings.detectors)
         self._monitors = measuring.build({**settings.monitors, **(extra_monitors or {})})
-        window = max(detection.history_needed(self._detectors), HISTORY)
-        self._history: deque[StepRecord] = deque(fork.records if fork else (), maxlen=window)
+        self._window = max(detection.history_needed(self._detectors), HISTORY)
+        self._history: list[StepRecord] = list(fork.records if fork else ())
         self._objects: dict[str, Stateful | None] = {}
         self._losses: list[Tensor] = []
         self._metrics: dict[str, Tensor] = {}
@@ -246,7 +245,7 @@ class Run:
         measured = boundary.fetch(loss, self._metrics)
         record = self._record(measured)
         self.last_record = record
-        self._history.append(record)
+        self._remember(record)
         if self._on_step is not None:
             self._on_step(record)
         self._losses, self._metrics, self._ids = [], {}, []
@@ -262,6 +261,12 @@ class Run:
         elif self._checkpoint_due():
             self._save()
             self._protect_last_good()
+
+    def _remember(self, record: StepRecord) -> None:
+        """Keep the run's first record, which says where the loss began, and the latest ones."""
+        self._history.append(record)
+        if len(self._history) > 2 * self._window:
+            del self._history[1 : -self._window]
 
     def _checkpoint_due(self) -> bool:
         if self.keep_saving:

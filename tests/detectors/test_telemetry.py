@@ -67,10 +67,21 @@ def test_a_rate_that_had_risen_points_to_the_rate(records):
     lrs = [1e-3 if step < 95 else 1e-2 for step in range(len(losses))]
     steps, divergence = diverged(records, losses, lrs=lrs)
     cause, reason = opinion(steps, divergence, CAREFUL)
-    assert (cause, reason) == (
-        "learning_rate",
-        "the rate had risen from 0.001 to 0.01 at the onset",
-    )
+    assert cause == "learning_rate"
+    assert reason == "the rate jumped from 0.001 to 0.01 just before the onset"
+
+
+def test_a_rate_that_rose_slowly_points_to_the_rate_when_nothing_else_speaks(records):
+    losses = [*CALM, *JUMP]
+    lrs = [1e-5 * (step + 1) for step in range(len(losses))]
+    steps, divergence = diverged(records, losses, lrs=lrs)
+    assert "had risen from 0.00037" in opinion(steps, divergence, CAREFUL)[1]
+
+
+def test_a_norm_that_rises_with_the_loss_does_not_point_to_clipping(records):
+    losses = [*CALM, *GROWTH]
+    steps, divergence = diverged(records, losses, grad_norms=[loss**3 for loss in losses])
+    assert opinion(steps, divergence, {**CAREFUL, "clip_norm": None})[0] == "learning_rate"
 
 
 def test_large_updates_in_healthy_steps_point_to_the_rate(records):

@@ -98,6 +98,17 @@ def test_swapped_parameters_and_elements_change_the_digest(dtype):
     assert len({int(parameter_digest(tensors)) for tensors in digests}) == len(digests)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "change", [torch.neg, lambda t: t * 2, lambda t: t.flip(0), torch.zeros_like]
+)
+def test_a_change_of_many_elements_at_once_does_not_cancel(dtype, change):
+    torch.manual_seed(0)
+    for size in (2, 4, 8, 64, 256):
+        tensor = torch.randn(size, dtype=dtype)
+        assert parameter_digest([tensor]) != parameter_digest([change(tensor)])
+
+
 def test_layout_views_and_empty_tensors_make_no_difference():
     torch.manual_seed(0)
     odd = torch.randn(1 + 24)[1:]  # starts at an address that is not a multiple of 8 bytes

@@ -133,7 +133,7 @@ def test_sparse_gradients_and_lbfgs_and_numpy_state_go_on_exactly():
                 loss.backward()
                 return loss
 
-            losses.append(float(objects["lbfgs"].step(closure)))
+            losses.append(objects["lbfgs"].step(closure).item())
             objects["sparse"].step()
         return losses
 

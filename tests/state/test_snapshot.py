@@ -280,11 +280,12 @@ def test_what_cannot_be_captured_exactly_is_named_with_a_remedy(make_world):
     [
         (object(), r"thing: a object has no state_dict\(\)"),
         (Holder({"a": Holder()}), r"thing\['a'\]: a .*Holder cannot be saved"),
-        (Holder({Holder: 1}), "use text or numbers as keys"),
+        (Holder({Holder: 1}), "the key .* cannot be used"),
+        (Holder({"$numpy": 1}), r"thing: the key '\$numpy' \(str\) cannot be used"),
         (nn.LazyLinear(3), "run one forward pass"),
         (nn.Linear(2, 2, device="meta"), "meta device"),
     ],
-    ids=["no state_dict", "own class", "key", "lazy", "meta"],
+    ids=["no state_dict", "own class", "key", "own tag", "lazy", "meta"],
 )
 def test_unfit_objects_are_refused(thing, message):
     with pytest.raises(NotReplayableError, match=message):

@@ -66,7 +66,7 @@ class Network(nn.Module):
 
 
 class World:
-    """All objects of one training; with `clear` False gradients pile up, a fault seen in the wild."""
+    """All objects of one training; with `clear` False gradients pile up, a known fault."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What arrives in a real MLflow, with the uploader killed and the server away at the worst times."""
+"""What arrives in a real MLflow, also when uploader and server fail at the worst times."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+
 import stabexp.tracking
 from stabexp.records import StepRecord
 from stabexp.tracking import RunDirectory, local_tracking_uri, new_run_id, run_path
@@ -71,8 +72,8 @@ def rows(database: Path, query: str, *arguments) -> list[tuple]:
     return found
 
 
-def ask(server: str, path: str, **query) -> dict:
-    address = f"{server}/api/2.0/mlflow/{path}?{urllib.parse.urlencode(query)}"
+def ask(server: str, call: str, **query) -> dict:
+    address = f"{server}/api/2.0/mlflow/{call}?{urllib.parse.urlencode(query)}"
     with urllib.request.urlopen(address, timeout=20) as answer:
         return json.load(answer)
 
@@ -97,6 +98,7 @@ def test_kill_9_of_the_uploader_again_and_again_loses_and_doubles_nothing(local)
                 process.send_signal(signal.SIGKILL)
                 process.wait()
                 kills += 1
+            time.sleep(0.01)
         if process.returncode == 0:
             break
         assert process.returncode == -signal.SIGKILL, (run.path / "upload.log").read_text()

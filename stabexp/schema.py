@@ -1,0 +1,110 @@
+"""What an experiment file can contain, for editors and for `stabexp list`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stabexp.config import Component, suggest
+from stabexp.errors import ConfigError
+from stabexp.experiment import Experiment
+
+KINDS = ("runs", "tasks", "detectors", "monitors", "interventions")
+
+
+def experiment_schema() -> dict[str, Any]:
+    """Return the JSON schema of the experiment file, plug-in arguments included."""
+    schema = Experiment.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "stabexp experiment"
+    properties = schema["properties"]
+    for kind in ("detectors", "monitors"):
+        parts = {name: _arguments(made) for name, made in _table(kind).items()}
+        properties[kind] = {
+            "description": properties[kind].get("description", ""),
+            "anyOf": [
+                {"type": "array", "items": {"enum": list(parts)}},
+                {"type": "object", "properties": parts, "additionalProperties": False},
+            ],
+        }
+    doses = {name: made.model_fields["dose"] for name, made in _table("interventions").items()}
+    properties["interventions"]["propertyNames"] = {"enum": list(doses)}
+    for short in ("task", "train", "schedule"):
+        properties[short] = {
+            "description": properties[short].get("description", ""),
+            "anyOf": [{"type": "string"}, *_choices(properties[short])],
+        }
+    return schema
+
+
+def _choices(part: dict[str, Any]) -> list[dict[str, Any]]:
+    if "anyOf" in part:
+        return list(part["anyOf"])
+    return [{key: value for key, value in part.items() if key in {"$ref", "allOf"}}]
+
+
+def _arguments(made: type[Component]) -> dict[str, Any]:
+    schema = made.model_json_schema()
+    return {"anyOf": [{"type": "null"}, schema]}
+
+
+def _table(kind: str) -> dict[str, type[Component]]:
+    if kind == "detectors":
+        from stabexp.detectors import DETECTORS
+
+        return dict(DETECTORS)
+    if kind == "monitors":
+        from stabexp.monitors import MONITORS
+
+        return dict(MONITORS)
+    from stabexp.interventions import INTERVENTIONS
+
+    return dict(INTERVENTIONS)
+
+
+def catalogue(kind: str) -> Iterator[str]:
+    """Yield one line per plug-in of a kind and one per argument, with its documentation.
+
+    Raises:
+        ConfigError: If there is no such kind.
+    """
+    if kind not in KINDS:
+        raise ConfigError(f"list {kind}: unknown kind; {suggest(kind, KINDS)}")
+    if kind == "tasks":
+        from stabexp.tasks import TASKS, task_class
+
+        made: dict[str, type[Component]] = {name: task_class(name) for name in TASKS}
+    else:
+        made = _table(kind)
+    for name, component in made.items():
+        yield f"{name}: {_first_line(component)}"
+        for field, info in component.model_fields.items():
+            default = "" if info.is_required() else f" (default {info.get_default()!r})"
+            text = " ".join((info.description or "").split())
+            yield f"    {field}{default}: {text}"
+
+
+def _first_line(component: type[Component]) -> str:
+    return (component.__doc__ or "").strip().splitlines()[0]
+
+
+def run_lines(root: Path) -> Iterator[str]:
+    """Yield one line per run below `root`, oldest first."""
+    from datetime import datetime
+
+    from stabexp.tracking import list_runs
+
+    runs = list_runs(root)
+    if not runs:
+        yield f"no runs in {root}; make one: stabexp run exp.yaml"
+    for directory in runs:
+        when = datetime.fromtimestamp(directory.created).strftime("%Y-%m-%d %H:%M")
+        state = directory.status().lower()
+        if (directory.path / "divergence.json").exists():
+            found = directory.read_json("divergence.json")
+            state = f"diverged at step {found['detected']}"
+        if (directory.path / "report" / "verdict.json").exists():
+            verdict = directory.read_json("report/verdict.json")["verdict"]
+            state += f" · {verdict['cause']} ({verdict['confidence']:.2f})"
+        yield f"{when}  {directory.run_id}  {state}"
