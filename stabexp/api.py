@@ -519,7 +519,12 @@ def _record_verdict(
             "verdict/replayed_steps": verdict.replayed_steps,
         }
     )
-    directory.set_tags({"mlflow.runName": f"bisect of {run_directory.run_id}: {verdict.cause}"})
+    directory.set_tags(
+        {
+            "mlflow.runName": f"bisect: {verdict.cause} ({run_directory.run_id})",
+            "mlflow.runColor": "#1565c0",
+        }
+    )
     directory.save_view(f"bisect of {run_directory.run_id}")
     directory.write_json("verdict.json", to_json(verdict))
     directory.finish("FINISHED")

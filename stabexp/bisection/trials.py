@@ -93,12 +93,11 @@ class TrialRunner:
     def _create(self, spec: TrialSpec) -> RunDirectory:
         attempts = len(list(self._trials.glob(f"{spec.key}*/run.json")))
         name = spec.key + (f"-{attempts + 1}" if attempts else "")
-        change = f"{spec.variable} {_amount(spec)}" if spec.variable else spec.role
         return RunDirectory.create(
             self._trials / name,
             run_id=f"{self.bisect.run_id}.{name}",
             kind="trial",
-            name=f"-- {spec.role} {change}" if spec.variable else f"-- {spec.role}",
+            name=f"-- {_change(spec)}",
             parent_path=self.bisect.path,
             experiment=self.bisect.manifest.experiment,
             tracking_uri=self.bisect.manifest.tracking_uri,
@@ -166,6 +165,7 @@ class TrialRunner:
     def _publish(self, trial: RunDirectory, record: TrialRecord) -> None:
         """Give the trial the name, colour and figures by which MLflow tells the story."""
         name = record.name or _name(0, record)
+        trial.log_params({"outcome": record.outcome})
         trial.set_metrics(
             {
                 "verdict/steps_survived": float(record.steps),
@@ -219,14 +219,16 @@ class TrialRunner:
 
 
 def _name(number: int, record: TrialRecord) -> str:
-    change = f" {record.spec.variable} {_amount(record.spec)}" if record.spec.variable else ""
-    role = "" if record.spec.role == "dose" else f" {record.spec.role}"
-    return f"{number:02d}{role}{change} {record.outcome}"
+    return f"{number:02d} {_change(record.spec)} {record.outcome}"
 
 
-def _amount(spec: TrialSpec) -> str:
+def _change(spec: TrialSpec) -> str:
+    """Return "learning_rate ×0.5", "placebo learning_rate ×1.03", "reversal"."""
+    if spec.variable is None:
+        return spec.role
     times = "×" if spec.variable in {"learning_rate", "batch_size"} else ""
-    return f"{times}{spec.dose}"
+    role = "" if spec.role == "dose" else f"{spec.role} "
+    return f"{role}{spec.variable} {times}{spec.dose}"
 
 
 def read_trials(bisect: RunDirectory) -> tuple[TrialRecord, ...]:

@@ -17,9 +17,9 @@ from typing import Any
 import pydantic
 
 from stabexp.records import CheckpointInfo, from_json, to_json
+from stabexp.state.durable_file import TEMPORARY, sync_directory
 
 INDEX = "checkpoints.jsonl"
-TEMPORARY = ".tmp"
 
 
 class CheckpointIndex:
@@ -142,12 +142,3 @@ def _parse(line: bytes) -> dict[str, Any]:
 def _check(content: Mapping[str, Any]) -> str:
     text = json.dumps(dict(content), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def sync_directory(directory: Path) -> None:
-    """Make new and renamed files in a directory last through a power failure."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,13 +15,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, cast
+from typing import Any, Self
 
 import torch
 
 from stabexp.errors import CheckpointError
 from stabexp.records import CheckpointInfo
-from stabexp.state.checkpoint_index import INDEX, TEMPORARY, CheckpointIndex, sync_directory
+from stabexp.state.checkpoint_index import INDEX, CheckpointIndex
+from stabexp.state.durable_file import write_durably
 from stabexp.state.hashing import state_hash
 from stabexp.state.snapshot import Snapshot
 
@@ -222,7 +223,7 @@ class CheckpointStore:
             self._index.open_for_writing()
             path = self._free_name(step)
             content = {"format": _FORMAT, "step": step, **snapshot.to_payload()}
-            sha256, size = _write_durably(path, content)
+            sha256, size = write_durably(path, content)
             info = CheckpointInfo(
                 step=step,
                 file=path.name,
@@ -259,49 +260,3 @@ class CheckpointStore:
             if info.step not in kept:
                 self._index.append_removal(info)
         self._index.delete_unlisted()
-
-
-class _HashingFile:
-    """A file to write to that knows its checksum; keeps the first error for the end.
-
-    torch's zip writer aborts untidily when a write fails, so it is let to finish.
-    """
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self.digest = hashlib.sha256()
-        self.size = 0
-        self.error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        if self.error is None:
-            try:
-                self._file.write(data)
-            except OSError as error:
-                self.error = error
-        self.digest.update(data)
-        self.size += size
-        return size
-
-    def flush(self) -> None:
-        """Do nothing: the file is synced once, at the end."""
-
-
-def _write_durably(path: Path, content: Any) -> tuple[str, int]:
-    """Write, sync and rename; return SHA-256 and size in bytes."""
-    temporary = path.with_name(path.name + TEMPORARY)
-    try:
-        with temporary.open("wb") as file:
-            hashing = _HashingFile(file)
-            torch.save(content, cast(IO[bytes], hashing))
-            if hashing.error is not None:
-                raise hashing.error
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
-    return hashing.digest.hexdigest(), hashing.size

@@ -28,6 +28,7 @@ TASKS: dict[str, str] = {
     "mlp": "stabexp.tasks.mlp:MLP",
     "cnn": "stabexp.tasks.cnn:CNN",
     "two_tower": "stabexp.tasks.two_tower:TwoTower",
+    "weighted_mlp": "stabexp.tasks.weighted_mlp:WeightedMLP",
 }
 """YAML name → "package.module:Class", so that listing the names imports no torch."""
 

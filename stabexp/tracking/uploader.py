@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import stabexp
-from stabexp.errors import BusyError, StabexpError
+from stabexp.errors import BusyError, StabexpError, TrackingError
 from stabexp.tracking.lock import exclusive
 from stabexp.tracking.processes import identity, is_alive
 from stabexp.tracking.run_directory import RunDirectory
@@ -39,7 +38,7 @@ def start_uploader(directory: Path, *, uri: str | None = None) -> subprocess.Pop
     run = RunDirectory.open(directory)
     command = [sys.executable, "-P", "-m", "stabexp.tracking.uploader", str(run.path)]
     command += ["--uri", uri or run.manifest.tracking_uri, "--follow", str(os.getpid())]
-    home = str(Path(stabexp.__file__).parent.parent)
+    home = str(Path(__file__).parents[2])
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     with open(run.path / "upload.log", "ab") as log:
         return subprocess.Popen(
@@ -79,6 +78,9 @@ def follow(
 
     Returns:
         False if the store did not answer in time; the data stays where it is.
+
+    Raises:
+        TrackingError: If, at the end, a file is damaged or the store refuses the run.
     """
     process = None if pid is None else identity(pid)
     store: RunStore | None = None
@@ -94,9 +96,11 @@ def follow(
             try:
                 store = store or open_store()
                 ship(path, store)
-            except UnreachableError as error:
-                print(f"no answer, next try in {pause:g} s: {error}", file=sys.stderr, flush=True)
+            except TrackingError as error:
+                print(f"next try in {pause:g} s: {error}", file=sys.stderr, flush=True)
                 if dead:
+                    if not isinstance(error, UnreachableError):
+                        raise
                     silent_since = silent_since or time.monotonic()
                     if time.monotonic() - silent_since > give_up:
                         return False

@@ -15,18 +15,27 @@ from typing import Any
 WORKFLOW = "workflowType=machine_learning"
 """Without it MLflow opens its pages for language model applications."""
 
-VARIABLE_PARAM = "bisect.variable"
-DOSE_PARAM = "bisect.dose"
-OUTCOME_TAG = "stabexp.outcome"
+VARIABLE_PARAM = "variable"
+DOSE_PARAM = "dose"
+FROM_STEP_PARAM = "from_step"
+OUTCOME_PARAM = "outcome"
 SURVIVED_METRIC = "verdict/steps_survived"
+END_LOSS_METRIC = "verdict/end_loss"
 
 COLUMNS = (
     f"params.`{VARIABLE_PARAM}`",
     f"params.`{DOSE_PARAM}`",
-    f"tags.`{OUTCOME_TAG}`",
+    f"params.`{FROM_STEP_PARAM}`",
+    f"params.`{OUTCOME_PARAM}`",
     f"metrics.`{SURVIVED_METRIC}`",
+    f"metrics.`{END_LOSS_METRIC}`",
 )
 """The columns of the saved view."""
+
+_WIDTHS = {"attributes.`Run Name`": 320} | dict(
+    zip(COLUMNS, (130, 90, 100, 110, 180, 140), strict=True)
+)
+"""Widths in pixels, in the order of the columns; MLflow wants both to heed either."""
 
 
 def web_url(
@@ -55,7 +64,6 @@ def saved_view_tag(
     *,
     name: str,
     time_ms: int,
-    columns: Sequence[str] = COLUMNS,
     curves: Sequence[str] = ("loss_log10", "grad_norm_log10", "lr"),
 ) -> tuple[str, str]:
     """Return key and value of the experiment tag that adds the view to the "Views" menu."""
@@ -66,7 +74,7 @@ def saved_view_tag(
         _chart("doses", "PARALLEL", "verdict")
         | {
             "displayName": "what was changed → how long it survived",
-            "selectedParams": [VARIABLE_PARAM, DOSE_PARAM],
+            "selectedParams": [VARIABLE_PARAM, DOSE_PARAM, OUTCOME_PARAM],
             "selectedMetrics": [SURVIVED_METRIC],
             "showAllRuns": True,
         },
@@ -80,10 +88,10 @@ def saved_view_tag(
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
-        "selectedColumns": list(columns),
-        "columnOrder": [],
-        "columnWidths": {},
-        "runsHiddenMode": "FIRST_20_RUNS",
+        "selectedColumns": list(COLUMNS),
+        "columnOrder": list(_WIDTHS),
+        "columnWidths": _WIDTHS,
+        "runsHiddenMode": "SHOW_ALL",
         "compareRunCharts": charts,
         "compareRunSections": sections,
         "viewMaximized": False,
@@ -121,6 +129,7 @@ def _section(uuid: str, name: str) -> dict[str, Any]:
         "isReordered": True,
         "deleted": False,
         "isGenerated": False,
+        "columns": 2,
     }
 
 
@@ -128,7 +137,7 @@ def _chart(uuid: str, kind: str, section: str) -> dict[str, Any]:
     return {
         "uuid": f"stabexp-chart-{uuid}",
         "type": kind,
-        "runsCountToCompare": 20,
+        "runsCountToCompare": 100,
         "metricSectionId": f"stabexp-{section}",
         "deleted": False,
         "isGenerated": False,

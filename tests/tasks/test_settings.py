@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pydantic
 import pytest
 import torch
@@ -144,5 +142,4 @@ def test_every_setting_survives_a_round_trip():
         OptimizerSettings(),
         ScheduleSettings(name="one_cycle"),
     ]:
-        with warnings.catch_warnings():
-            assert type(settings)(**settings.model_dump(mode="json")) == settings
+        assert type(settings)(**settings.model_dump(mode="json")) == settings

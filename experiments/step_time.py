@@ -1,0 +1,124 @@
+"""How much slower a watched step is than a bare one, on a GPT of 0.8 million parameters.
+
+The watched side is what `stabexp run` gives at default settings: all step figures, the layers
+monitor, detectors, the step log on disk, a checkpoint every 50 steps, deterministic algorithms. Beside
+it stands the obvious way to measure less: two `.item()` per parameter and step. The sides take turns in
+one process, a block of steps each, in changing order, so that load on the machine meets all of them.
+
+    python experiments/step_time.py [rounds] [steps per block]
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from stabexp.state import CheckpointStore, seed_everything
+from stabexp.state.fingerprint import set_deterministic
+from stabexp.tasks import Task, load_task, read_batch
+from stabexp.tasks.settings import OptimizerSettings, ScheduleSettings
+from stabexp.tracking.step_log import StepLog
+from stabexp.training import Run, RunSettings
+from stabexp.training.data import SampleOrder
+
+GPT = {"width": 128, "layers": 4, "heads": 4, "context": 64}
+BATCH = 16
+MANY = 1_000_000
+"""Steps of a run; more than are ever made."""
+
+
+def bare(task: Task, measure: Callable[[nn.Module], None] = lambda model: None) -> Iterator[None]:
+    """Train without stabexp, one step for each `next`."""
+    data, model = task.dataset(), task.model()
+    optimizer = OptimizerSettings(lr=1e-3).build(model.parameters())
+    scheduler = ScheduleSettings().build(optimizer, MANY)
+    order, position = SampleOrder(len(data), seed=0), 0
+    while True:
+        batch = read_batch(data, order.ids(position, BATCH))
+        position += BATCH
+        loss = task.loss(model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        measure(model)
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()
+        yield
+
+
+def naive(model: nn.Module) -> None:
+    """Measure each parameter by itself, and wait for each number."""
+    for p in model.parameters():
+        assert p.grad is not None
+        p.grad.norm().item()
+        p.norm().item()
+
+
+def watched(task: Task, directory: Path) -> Iterator[None]:
+    """Train with everything that `stabexp run` does beside it, one step for each `next`."""
+    model = task.model()
+    optimizer = OptimizerSettings(lr=1e-3).build(model.parameters())
+    scheduler = ScheduleSettings().build(optimizer, MANY)
+    run = Run(
+        RunSettings(name="step time", steps=MANY, batch_size=BATCH),
+        keep_saving=True,
+        checkpoints=CheckpointStore(directory / "checkpoints"),
+        on_step=StepLog(directory / "steps.jsonl").append,
+    )
+    for batch in run.steps(task.dataset(), model=model, optimizer=optimizer, scheduler=scheduler):
+        loss = task.loss(model, batch)
+        run.log(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        scheduler.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield
+
+
+def seconds_per_step(side: Iterator[None], steps: int, *, deterministic: bool) -> float:
+    """Return the mean over a block of steps."""
+    set_deterministic(deterministic)
+    started = time.perf_counter()
+    for _ in range(steps):
+        next(side)
+    return (time.perf_counter() - started) / steps
+
+
+def main(rounds: int = 12, steps: int = 20) -> None:
+    """Print the medians over the rounds, and each round's ratio to its own bare block."""
+    torch.set_num_threads(1)
+    seed_everything(0)
+    task = load_task("gpt", GPT)
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        sides = {
+            "bare": bare(task),
+            "watched": watched(task, Path(folder)),
+            "naive": bare(task, naive),
+        }
+        times: dict[str, list[float]] = {name: [] for name in sides}
+        for number in range(-1, rounds):  # the first round warms up
+            names = list(sides) if number % 2 else list(sides)[::-1]
+            for name in names:
+                found = seconds_per_step(sides[name], steps, deterministic=name == "watched")
+                if number >= 0:
+                    times[name].append(found)
+    print(f"{sum(p.numel() for p in task.model().parameters()):,} parameters, batch {BATCH}, "
+          f"{rounds} rounds of {steps} steps, one thread, load {load:.1f} on {os.cpu_count()} cores")
+    for name, found in times.items():
+        ratios = [one / other for one, other in zip(found, times["bare"], strict=True)]
+        low, _, high = statistics.quantiles(ratios, n=4)
+        print(f"{name:8} {statistics.median(found) * 1e3:7.2f} ms   ÷ bare: "
+              f"{statistics.median(ratios):.3f}  (quartiles {low:.3f} to {high:.3f})")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

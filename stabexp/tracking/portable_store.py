@@ -1,0 +1,91 @@
+"""An MLflow database that can be opened from any folder, by anyone, without being changed.
+
+MLflow writes the absolute path of every run's artifacts into its database. So a folder that was
+moved, copied or cloned shows runs without artifacts. `mlflow-artifacts:` addresses have no such
+path: a server resolves them against the folder it was told to serve.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from stabexp.errors import TrackingError
+
+DATABASE = "mlflow.db"
+ARTIFACTS = "artifacts"
+
+_SCHEME = "mlflow-artifacts:"
+_HOMES = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+)
+
+
+def open_database(file: Path, *, writable: bool = False) -> sqlite3.Connection:
+    """Return a connection that never makes a file.
+
+    Raises:
+        TrackingError: If there is no database there.
+    """
+    mode = "rw" if writable else "ro"
+    try:
+        return sqlite3.connect(f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=20)
+    except sqlite3.Error as error:
+        raise TrackingError(f"{file}: cannot be opened: {error}") from error
+
+
+def is_at_home(file: Path) -> bool:
+    """Return whether the artifacts are where the database says, and it may be written to."""
+    with closing(open_database(file)) as database:
+        homes = _locations(database)
+    here = (file.absolute().parent / ARTIFACTS).as_uri() + "/"
+    return os.access(file, os.W_OK) and all(home.startswith(here) for home in homes)
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a database as it is at one moment, also while another process writes to it."""
+    try:
+        with closing(open_database(source)) as old, closing(sqlite3.connect(target)) as new:
+            old.backup(new)
+    except sqlite3.Error as error:
+        raise TrackingError(f"{source}: cannot be copied to {target}: {error}") from error
+
+
+def make_portable(file: Path) -> None:
+    """Replace the artifact folders in a database by addresses relative to whatever is served.
+
+    The folder of an experiment keeps its name: served from the parent of those folders, every
+    artifact is found.
+    """
+    with closing(open_database(file, writable=True)) as database, database:
+        locations = database.execute("select artifact_location from experiments").fetchall()
+        for (location,) in locations:
+            if location.startswith(_SCHEME):
+                continue
+            folder = unquote(urlsplit(location).path).rstrip("/").rpartition("/")[2]
+            for table, column in _HOMES:
+                database.execute(
+                    f"update {table} set {column} = ? || substr({column}, ?) "
+                    f"where {column} = ? or substr({column}, 1, ?) = ?",
+                    (
+                        f"{_SCHEME}/{folder}",
+                        len(location) + 1,
+                        location,
+                        len(location) + 1,
+                        f"{location}/",
+                    ),
+                )
+
+
+def _locations(database: sqlite3.Connection) -> list[str]:
+    """Return where the experiments that hold runs keep their artifacts."""
+    query = (
+        "select distinct artifact_location from experiments "
+        "where experiment_id in (select experiment_id from runs)"
+    )
+    return [location for (location,) in database.execute(query)]

@@ -1,0 +1,81 @@
+"""Public names resolve, a file is named for what it holds, and none grows without end."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import stabexp
+from stabexp.detectors import DETECTORS
+from stabexp.interventions import INTERVENTIONS
+from stabexp.monitors import MONITORS
+from stabexp.tasks import TASKS, task_class
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted((ROOT / "stabexp").rglob("*.py"))
+SAYING_NOTHING = {"utils", "util", "helpers", "common", "core", "manager", "engine", "misc"}
+LONGEST = 400
+
+PLUGINS = [
+    pytest.param(kind, name, cls, id=f"{kind} {name}")
+    for kind, table in {
+        "detectors": DETECTORS,
+        "interventions": INTERVENTIONS,
+        "monitors": MONITORS,
+        "tasks": {name: task_class(name) for name in TASKS},
+    }.items()
+    for name, cls in table.items()
+]
+
+
+@pytest.mark.parametrize("name", stabexp.__all__)
+def test_public_name_resolves(name):
+    assert getattr(stabexp, name) is not None
+
+
+def test_dir_shows_the_public_names():
+    assert set(stabexp.__all__) <= set(dir(stabexp))
+
+
+def test_an_unknown_public_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="bisekt"):
+        _ = stabexp.bisekt
+
+
+@pytest.mark.parametrize(
+    "package",
+    sorted(
+        path.parent.name
+        for path in MODULES
+        if path.name == "__init__.py" and path.parent.name != "stabexp"
+    ),
+)
+def test_every_name_a_package_exports_is_there(package):
+    module = importlib.import_module(f"stabexp.{package}")
+    assert [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)] == []
+
+
+def test_no_module_has_a_name_that_says_nothing():
+    names = {path.stem.strip("_") for path in MODULES} | {path.parent.name for path in MODULES}
+    assert names & SAYING_NOTHING == set()
+
+
+def test_no_module_runs_away():
+    lengths = {str(path.relative_to(ROOT)): len(path.read_bytes().splitlines()) for path in MODULES}
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+
+
+@pytest.mark.parametrize(("kind", "name", "cls"), PLUGINS)
+def test_a_plug_in_is_named_like_its_file_and_its_class(kind, name, cls):
+    assert cls.__module__ == f"stabexp.{kind}.{name}"
+    assert re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower() == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [param.values[:2] for param in PLUGINS if param.values[0] != "tasks"]
+)
+def test_a_plug_in_has_a_test_file(kind, name):
+    assert (ROOT / "tests" / kind / f"test_{name}.py").exists()
