@@ -134,8 +134,13 @@ def averaged(run: Run) -> None:
     ):
         optimizer.zero_grad()
         loss = task.loss(model, batch)
-        run.log(loss, distance=sum((p - q).abs().sum() for p, q in zip(
-            model.parameters(), average.module.parameters(), strict=True)))
+        run.log(
+            loss,
+            distance=sum(
+                (p - q).abs().sum()
+                for p, q in zip(model.parameters(), average.module.parameters(), strict=True)
+            ),
+        )
         loss.backward()
         optimizer.step()
         scheduler.step()

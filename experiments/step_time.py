@@ -111,13 +111,17 @@ def main(rounds: int = 12, steps: int = 20) -> None:
                 found = seconds_per_step(sides[name], steps, deterministic=name == "watched")
                 if number >= 0:
                     times[name].append(found)
-    print(f"{sum(p.numel() for p in task.model().parameters()):,} parameters, batch {BATCH}, "
-          f"{rounds} rounds of {steps} steps, one thread, load {load:.1f} on {os.cpu_count()} cores")
+    print(
+        f"{sum(p.numel() for p in task.model().parameters()):,} parameters, batch {BATCH}, "
+        f"{rounds} rounds of {steps} steps, one thread, load {load:.1f} on {os.cpu_count()} cores"
+    )
     for name, found in times.items():
         ratios = [one / other for one, other in zip(found, times["bare"], strict=True)]
         low, _, high = statistics.quantiles(ratios, n=4)
-        print(f"{name:8} {statistics.median(found) * 1e3:7.2f} ms   ÷ bare: "
-              f"{statistics.median(ratios):.3f}  (quartiles {low:.3f} to {high:.3f})")
+        print(
+            f"{name:8} {statistics.median(found) * 1e3:7.2f} ms   ÷ bare: "
+            f"{statistics.median(ratios):.3f}  (quartiles {low:.3f} to {high:.3f})"
+        )
 
 
 if __name__ == "__main__":

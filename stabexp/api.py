@@ -38,7 +38,9 @@ from stabexp.tracking import (
     new_run_id,
     run_path,
 )
+from stabexp.tracking.run_directory import STORE_ID
 from stabexp.tracking.uploader import start_uploader, wait_for_upload
+from stabexp.tracking.web_view import artifact_link
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -494,7 +496,12 @@ def _record_verdict(
         experiment=text,
         fingerprint=run_directory.read_json("fingerprint.json"),
     )
-    note = verdict_note(verdict, trials, experiment=text)
+    note = verdict_note(
+        verdict,
+        trials,
+        experiment=text,
+        page_link=artifact_link(STORE_ID, "report/verdict.html"),
+    )
     tags = {
         "stabexp.cause": verdict.cause,
         "stabexp.confidence": f"{verdict.confidence:.2f}",

@@ -135,16 +135,17 @@ def _build(node: yaml.Node, where: Location, lines: dict[Location, int], name: s
         return items
     if node.tag == "tag:yaml.org,2002:null":
         return None
-    return Quoted(node.value) if node.style in {"'", '"'} else str(node.value)
+    plain = isinstance(node, yaml.ScalarNode) and not node.style
+    return str(node.value) if plain else Quoted(node.value)
 
 
 class Quoted(str):
-    """A scalar that was quoted in the file, so it stays text wherever types are guessed."""
+    """A scalar that was quoted, or written as a block, so it stays text wherever types are guessed."""
 
     __slots__ = ()
 
 
-_NUMBER = re.compile(r"[-+]?(\d[\d_]*)?(\.\d*)?([eE][-+]?\d+)?$")
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 
 def guess(value: Any) -> Any:
@@ -159,12 +160,9 @@ def guess(value: Any) -> Any:
         return value.lower() == "true"
     if value.lower() in {".inf", "+.inf", "-.inf", ".nan"}:
         return float(value.replace(".", ""))
-    if _NUMBER.match(value) and any(char.isdigit() for char in value):
-        try:
-            return int(value)
-        except ValueError:
-            return float(value)
-    return value
+    if not _NUMBER.fullmatch(value):
+        return value
+    return float(value) if set(value) & set(".eE") else int(value)
 
 
 def override(document: Document, assignments: Iterable[str]) -> Document:
@@ -186,7 +184,7 @@ def override(document: Document, assignments: Iterable[str]) -> Document:
             raise ConfigError(f"-o {text}: the value is not valid YAML: {error}") from None
         _assign(values, where, None if node is None else _build(node, where, lines, f"-o {text}"))
         origins[where] = f"-o {text}"
-    return Document(document.name, values, document.lines, origins)
+    return Document(document.name, values, _lines_left(document, origins), origins)
 
 
 def patched(document: Document, patch: Mapping[str, Any], *, name: str = "patch") -> Document:
@@ -197,7 +195,17 @@ def patched(document: Document, patch: Mapping[str, Any], *, name: str = "patch"
         where: Location = tuple(key.split("."))
         _assign(values, where, value)
         origins[where] = name
-    return Document(document.name, values, document.lines, origins)
+    return Document(document.name, values, _lines_left(document, origins), origins)
+
+
+def _lines_left(document: Document, origins: Mapping[Location, str]) -> dict[Location, int]:
+    """Return the lines of what was not replaced: below a replaced section, the file says nothing."""
+    replaced = set(origins)
+    return {
+        where: line
+        for where, line in document.lines.items()
+        if not any(where[:length] in replaced for length in range(1, len(where) + 1))
+    }
 
 
 def _copy(values: Any) -> Any:
@@ -209,6 +217,11 @@ def _copy(values: Any) -> Any:
 def _assign(values: dict[str, Any], where: Location, value: Any) -> None:
     for part in where[:-1]:
         inner = values.get(str(part))
+        if isinstance(inner, list):
+            raise ConfigError(
+                f"{'.'.join(map(str, where))}: '{part}' is a list; set the whole of it, "
+                f"for example -o {part}=[…]"
+            )
         if not isinstance(inner, dict):
             inner = {} if inner is None else {"name": inner}
             values[str(part)] = inner
@@ -246,11 +259,20 @@ def _explain(kind: type[BaseModel], document: Document, at: Location, detail: An
         case "missing":
             return f"{place}: is missing; add it"
         case "value_error" | "assertion_error":
-            return f"{place}: {detail['msg'].removeprefix('Value error, ')}"
+            return _explain_value(document, loc, detail["msg"].removeprefix("Value error, "))
         case _:
             message = detail["msg"].removeprefix("Input ").removeprefix("should be ")
             shown = "nothing" if value is None else repr(value if _short(value) else "…")
             return f"{place}: expected {message}, found {shown}"
+
+
+def _explain_value(document: Document, loc: Location, message: str) -> str:
+    """Place a validator's message; one about a deeper key starts with "schedule.warmup_steps: "."""
+    head, colon, rest = message.partition(": ")
+    inner = (*loc, *head.split("."))
+    if colon and (inner in document.lines or inner in document.origins):
+        return f"{document.place(inner)}: {rest}"
+    return f"{document.place(loc)}: {message}"
 
 
 def _short(value: Any) -> bool:

@@ -102,7 +102,8 @@ def without_masks(ladders: Mapping[str, LadderFacts]) -> dict[str, LadderFacts]:
             reference = best.get(trial.spec.from_step, 0.0)
             made = trial.start_loss - trial.end_loss
             if reference > 0 and made < LEARNING_SHARE * reference:
-                ladder = replace(ladder, cure=replace(ladder.cure, robust=False))
+                slow = f"the loss fell by {made:.3g}, there by {reference:.3g}"
+                ladder = replace(ladder, cure=replace(ladder.cure, robust=False), slow=slow)
         result[name] = ladder
     return result
 
@@ -222,6 +223,11 @@ def ruled_out(facts: Facts, cause: Cause) -> tuple[RuledOut, ...]:
                 )
                 found.append(RuledOut(variable=variable, why=why, masker=True, trials=keys))
             continue
+        if ladder.cure is not None and ladder.slow:
+            amount = _amount(variable, ladder.cure.dose)
+            why = f"{amount} survives but hardly learns next to the best trial: {ladder.slow}"
+            found.append(RuledOut(variable=variable, why=why, trials=keys))
+            continue
         doses = ", ".join(
             f"{_amount(variable, record.spec.dose)} {record.outcome}" for record in ladder.trials
         )
@@ -241,6 +247,7 @@ def summary(facts: Facts, opinion: Opinion) -> str:
         return f"No cause could be proved: {last.detail}."
     cure = facts.ladder(cause).cure
     assert cure is not None
+    dose = cure.dose if facts.fix_dose is None else facts.fix_dose
     again = {
         "yes": " and putting it back brings the crash back",
         "no": "",
@@ -248,25 +255,25 @@ def summary(facts: Facts, opinion: Opinion) -> str:
     }[next(step.answer for step in opinion.path if step.node == "reversal")]
     if cause == "learning_rate":
         rate = "The learning rate" if setup.lr is None else f"The learning rate {setup.lr:g}"
-        return f"{rate} is too high: ×{cure.dose} of it trains through{again}."
+        return f"{rate} is too high: ×{dose} of it trains through{again}."
     if cause == "warmup":
         return (
             f"The full learning rate comes too early: the same rate trains through after a linear "
-            f"warmup of {cure.dose} steps instead of {setup.warmup_steps}."
+            f"warmup of {dose} steps instead of {setup.warmup_steps}."
         )
     if cause == "clip_norm":
         loose = "are not clipped" if setup.clip_norm is None else f"pass the clip at {setup.clip_norm:g}"
         return (
-            f"Rare bursts of the gradient {loose}: clipping at norm {cure.dose} trains through at the "
+            f"Rare bursts of the gradient {loose}: clipping at norm {dose} trains through at the "
             f"full learning rate{again}."
         )
     if cause == "precision":
         return (
-            f"The number format {setup.precision} loses numbers this training needs: {cure.dose} "
+            f"The number format {setup.precision} loses numbers this training needs: {dose} "
             f"trains through with nothing else changed{again}."
         )
     return (
-        f"{setup.batch_size} samples per update are too few: ×{cure.dose} trains through at the same "
+        f"{setup.batch_size} samples per update are too few: ×{dose} trains through at the same "
         f"learning rate{again}."
     )
 

@@ -165,7 +165,7 @@ class Bisector:
         self.runner.progress.note("the mildest dose fails from scratch; trying the next stronger one")
         self.fix = self._patch(cause, cure.stronger_dose)
         (proof,) = self.runner.run([plan.proof(self.fix)])
-        self.facts = replace(self.facts, proof=proof)
+        self.facts = replace(self.facts, proof=proof, fix_dose=cure.stronger_dose)
 
     def _patch(self, variable: str, dose: Any) -> dict[str, Any]:
         return patch_for(variable, dose, setup=self.case.setup, own_loop=self.case.own_loop)

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from stabexp.bisection.facts import Facts, burstiness, healthy_norm
+from stabexp.bisection.facts import Facts, burstiness, healthy_norm, healthy_norms
 from stabexp.records import Cause, Cure, Evidence, TrialRecord
 
 TINY_BATCH = 8
 """Samples per update up to which the batch itself can be the fault."""
+NOISE_SHARE = 0.5
+"""Share of the squared gradient norm above which sampling noise outweighs the gradient itself."""
 BURST = 8.0
 """Largest gradient norm over the usual one above which the run has bursts."""
 LOOSE_CLIP = 20.0
@@ -29,6 +31,8 @@ SKIPPED = 0.2
 """Share of updates left out by the loss scaler above which scaling is the fault."""
 VANISHED = 0.6
 """Share of gradient elements that are exactly zero above which they have underflowed."""
+HEALTHY_STEPS = 8
+"""Steps before the onset without which nothing can be called a burst: there is no usual norm."""
 HELD_STEPS = 10
 """Steps at the full rate after a ramp before the ramp counts as the cure."""
 
@@ -192,7 +196,6 @@ def _batch_size(facts: Facts) -> Answer:
             detail=f"×{cure.dose} cures, but {size} samples per update are not few",
             trials=(cure.trial,),
         )
-    rate = facts.ladder("learning_rate")
     others = [
         v for v in ("learning_rate", "clip_norm", "warmup", "precision") if facts.ladder(v).cured
     ]
@@ -202,17 +205,15 @@ def _batch_size(facts: Facts) -> Answer:
             detail=f"{size} samples per update; ×{cure.dose} cures at the same rate and nothing else does",
             trials=(cure.trial,),
         )
+    # A lower rate averages the same noise over more steps, so it cures as well. But at the full rate the
+    # run is fine once the noise is gone: what is out of range is the batch.
     share = noise_share(facts)
-    # A rate cut that only helps once it is as deep as the batch is large averages the same noise over
-    # more steps: rate ÷ k and batch × k are the same remedy, and the batch is what is out of range.
-    same = rate.cure is not None and float(rate.cure.dose) <= 1.0 / float(cure.dose)
-    noisy = share is not None and share > 0.5
     known = "could not be measured" if share is None else f"is {share:.0%} of its squared size"
     return Answer(
-        yes=noisy and (same or not rate.cured),
+        yes=share is not None and share > NOISE_SHARE,
         detail=f"{size} samples per update and ×{cure.dose} cures at the same rate; sampling noise in "
         f"the gradient {known}; also cured by {', '.join(others)}",
-        trials=(cure.trial, *((rate.cure.trial,) if rate.cure else ())),
+        trials=(cure.trial,),
     )
 
 
@@ -252,6 +253,14 @@ def _clip_norm(facts: Facts) -> Answer:
             trials=_keys(ladder.trials),
         )
     cure = cast(Cure, ladder.cure)
+    seen = len(healthy_norms(facts.records, facts.divergence.onset))
+    if seen < HEALTHY_STEPS:
+        return Answer(
+            yes=False,
+            detail=f"clipping at {float(cure.dose):.3g} cures, but {seen} steps before the onset are "
+            "too few to tell a burst from the usual gradient",
+            trials=(cure.trial,),
+        )
     usual = healthy_norm(facts.records, facts.divergence.onset)
     bursts = burstiness(facts.records, facts.divergence)
     clip = facts.setup.clip_norm

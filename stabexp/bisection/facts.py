@@ -32,6 +32,8 @@ class LadderFacts:
     variable: str
     trials: tuple[TrialRecord, ...] = ()
     cure: Cure | None = None
+    slow: str = ""
+    """Why its cure does not count though it survives, empty when it learns well enough."""
     skipped: str = ""
     """Why nothing could be tried, empty when something was."""
 
@@ -59,6 +61,8 @@ class Facts:
     ladders: Mapping[str, LadderFacts] = field(default_factory=dict)
     reversal: TrialRecord | None = None
     proof: TrialRecord | None = None
+    fix_dose: float | int | str | None = None
+    """Dose that the proof applied; the mildest cure's unless that failed from scratch."""
 
     def ladder(self, variable: str) -> LadderFacts:
         """Return what a variable's doses did; an empty ladder when it was not tried."""

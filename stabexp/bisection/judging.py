@@ -50,7 +50,7 @@ def judge_trial(
         crash: The diverged run's own finding.
     """
     losses = [record.loss for record in records]
-    start, end = level(losses[:5]), level(losses[-10:])
+    start, end = _start_loss(spec, losses, original), level(losses[-10:])
     if divergence is not None:
         survived = divergence.detected - spec.from_step
         before = max(crash.detected - spec.from_step, 1)
@@ -70,6 +70,20 @@ def judge_trial(
         f" a fall of {made:.3g} where {needed:.3g} is the least that counts"
     )
     return Judgement(outcome="stalled", start_loss=start, end_loss=end, note=note)
+
+
+def _start_loss(
+    spec: TrialSpec, losses: Sequence[float], original: Sequence[StepRecord]
+) -> float:
+    """Return the loss that the trial's state began with: the same for all trials of a checkpoint.
+
+    A trial's own first steps would not do, because a change can make them much worse at once, and the
+    way back from there is no progress.
+    """
+    before = [r.loss for r in original if spec.from_step - 5 <= r.step < spec.from_step]
+    if spec.from_trial or not before:
+        return losses[0] if losses else math.nan
+    return level(before)
 
 
 def needed_progress(

@@ -105,11 +105,10 @@ class TrialRunner:
                 "variable": spec.variable or "none",
                 "dose": "" if spec.dose is None else spec.dose,
                 "from_step": spec.from_step,
-                "role": spec.role,
                 **{f"config.{key}": value for key, value in self.params.items()},
                 **{f"config.{key}": value for key, value in spec.patch.items()},
             },
-            tags={"stabexp.role": "trial", "stabexp.reason": spec.reason},
+            tags={"stabexp.role": spec.role, "stabexp.reason": spec.reason},
         )
 
     def wait(self) -> TrialRecord:

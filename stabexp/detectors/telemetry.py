@@ -69,7 +69,7 @@ def _precision(
     event: Sequence[StepRecord],
     settings: Mapping[str, Any],
 ) -> tuple[Cause, str] | None:
-    precision = str(settings.get("precision", "")).lower()
+    precision = str(settings.get("precision", "")).lower().removeprefix("pure_")
     if not precision.startswith(("fp16", "float16", "half", "16")):
         return None
     view = until[-VIEW:]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -26,34 +27,40 @@ _HOMES = (
 )
 
 
-def open_database(file: Path, *, writable: bool = False) -> sqlite3.Connection:
-    """Return a connection that never makes a file.
+@contextmanager
+def open_database(file: Path, *, writable: bool = False) -> Iterator[sqlite3.Connection]:
+    """Open a database that exists, commit at the end when it is written to, and close it.
 
     Raises:
-        TrackingError: If there is no database there.
+        TrackingError: If there is none, or it is not MLflow's.
     """
-    mode = "rw" if writable else "ro"
+    address = f"{file.absolute().as_uri()}?mode={'rw' if writable else 'ro'}"
     try:
-        return sqlite3.connect(f"{file.absolute().as_uri()}?mode={mode}", uri=True, timeout=20)
+        with closing(sqlite3.connect(address, uri=True, timeout=20)) as database, database:
+            yield database
     except sqlite3.Error as error:
-        raise TrackingError(f"{file}: cannot be opened: {error}") from error
+        raise TrackingError(
+            f"{file}: cannot be used as an MLflow database: {error}; restore it, or move it away "
+            "and send everything anew with: stabexp sync"
+        ) from error
 
 
 def is_at_home(file: Path) -> bool:
     """Return whether the artifacts are where the database says, and it may be written to."""
-    with closing(open_database(file)) as database:
-        homes = _locations(database)
+    query = (
+        "select distinct artifact_location from experiments "
+        "where experiment_id in (select experiment_id from runs)"
+    )
+    with open_database(file) as database:
+        homes = [location for (location,) in database.execute(query)]
     here = (file.absolute().parent / ARTIFACTS).as_uri() + "/"
     return os.access(file, os.W_OK) and all(home.startswith(here) for home in homes)
 
 
 def copy_database(source: Path, target: Path) -> None:
     """Copy a database as it is at one moment, also while another process writes to it."""
-    try:
-        with closing(open_database(source)) as old, closing(sqlite3.connect(target)) as new:
-            old.backup(new)
-    except sqlite3.Error as error:
-        raise TrackingError(f"{source}: cannot be copied to {target}: {error}") from error
+    with open_database(source) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new)
 
 
 def make_portable(file: Path) -> None:
@@ -62,7 +69,7 @@ def make_portable(file: Path) -> None:
     The folder of an experiment keeps its name: served from the parent of those folders, every
     artifact is found.
     """
-    with closing(open_database(file, writable=True)) as database, database:
+    with open_database(file, writable=True) as database:
         locations = database.execute("select artifact_location from experiments").fetchall()
         for (location,) in locations:
             if location.startswith(_SCHEME):
@@ -80,12 +87,3 @@ def make_portable(file: Path) -> None:
                         f"{location}/",
                     ),
                 )
-
-
-def _locations(database: sqlite3.Connection) -> list[str]:
-    """Return where the experiments that hold runs keep their artifacts."""
-    query = (
-        "select distinct artifact_location from experiments "
-        "where experiment_id in (select experiment_id from runs)"
-    )
-    return [location for (location,) in database.execute(query)]

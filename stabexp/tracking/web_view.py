@@ -50,6 +50,14 @@ def web_url(
     return f"{address}?{WORKFLOW}"
 
 
+def artifact_link(run_id: str, artifact: str) -> str:
+    """Return a link from one MLflow page to an artifact; it works whatever the server's address.
+
+    MLflow finds the run by its id alone, so the experiment may be left open.
+    """
+    return web_url("", "0", run_id, artifact=artifact).lstrip("/")
+
+
 def saved_view_url(
     ui_base: str, experiment_id: str, bisect_store_id: str, *, charts: bool = False
 ) -> str:
@@ -74,7 +82,7 @@ def saved_view_tag(
         _chart("doses", "PARALLEL", "verdict")
         | {
             "displayName": "what was changed → how long it survived",
-            "selectedParams": [VARIABLE_PARAM, DOSE_PARAM, OUTCOME_PARAM],
+            "selectedParams": [VARIABLE_PARAM, OUTCOME_PARAM],
             "selectedMetrics": [SURVIVED_METRIC],
             "showAllRuns": True,
         },

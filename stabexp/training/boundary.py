@@ -1,14 +1,15 @@
 """The optimizer boundary: where gradients become an update, and everything is measured and changed.
 
-Hooks on the optimizer see every update of any loop, ours or not. Interventions act here, around the
-update, so that a schedule cannot overwrite them and the user's objects stay as they are. Measurements
-stay on the device until `fetch`, which is the one host sync of a step.
+Hooks on the optimizer see every update of any loop, ours or not. Interventions act here, around
+the update, so that a schedule cannot overwrite them and the user's objects stay as they are.
+Measurements stay on the device until `fetch`, which is the one host sync of a step.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,8 +61,8 @@ class Boundary:
         self.clip_norm = clip_norm
         self.lr_scale = lr_scale
         self.step = 0
-        self.attempted = False
-        """True once the loop has tried to update the parameters since the last `begin`."""
+        self.updated = False
+        """True once an update was made, or left out by the scaler, since the last `begin`."""
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if not self._parameters:
             raise NotReplayableError("run.steps: the optimizer holds no parameters")
@@ -88,12 +89,12 @@ class Boundary:
         for monitor in self.monitors:
             monitor.detach()
         if self.scaler is not None:
-            del self.scaler.step  # type: ignore[method-assign]
+            del self.scaler.step
 
     def begin(self, step: int) -> None:
         """Get ready for the update of `step`."""
         self.step = step
-        self.attempted = False
+        self.updated = False
         self._values = {}
 
     def _watch_scaler(self) -> Callable[..., Any]:
@@ -103,13 +104,12 @@ class Boundary:
 
         def step(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
             if optimizer is self.optimizer:
-                try:
+                with suppress(RuntimeError):  # the loop has unscaled already
                     scaler.unscale_(optimizer)
-                except RuntimeError:  # the loop has unscaled already
-                    pass
                 self._measure_gradients()
                 if not self._values["grad_norm"].isfinite():
                     # The scaler leaves this update out and no hook will run. It syncs here anyway.
+                    self._lr = float(optimizer.param_groups[0]["lr"]) * self.lr_scale(self.step)
                     self._measure_parameters()
             return inner(optimizer, *args, **kwargs)
 
@@ -118,7 +118,6 @@ class Boundary:
 
     @torch.no_grad()
     def _measure_gradients(self) -> None:
-        self.attempted = True
         parameters = [p for p in self._parameters if p.grad is not None]
         gradients = [p.grad for p in parameters if p.grad is not None]
         if any(gradient.is_sparse for gradient in gradients):
@@ -157,7 +156,8 @@ class Boundary:
         if scale != 1.0:
             for group in optimizer.param_groups:
                 group["lr"] = group["lr"] * scale
-        self._lr = optimizer.param_groups[0]["lr"]
+        rate = optimizer.param_groups[0]["lr"]
+        self._lr = rate.clone() if isinstance(rate, Tensor) else rate  # a schedule writes into it
         self._before = torch.cat([view.to(self._parameters[0].device) for view in self._views])
 
     @torch.no_grad()
@@ -178,35 +178,36 @@ class Boundary:
         for monitor in self.monitors:
             if self.step % monitor.every == 0:
                 self._values |= monitor.after_update()
+        self.updated = True
 
     def fetch(self, loss: Tensor, metrics: Mapping[str, Tensor]) -> Measured:
         """Bring everything measured since `begin` to the host, in one transfer."""
         device = self._parameters[0].device
         values = {"loss": loss} | self._values | dict(metrics)
         assert self._digest is not None
-        floats = torch.stack([value.detach().to(device, torch.float64) for value in values.values()])
+        floats = torch.stack(
+            [value.detach().to(device, torch.float64) for value in values.values()]
+        )
         # Doubles travel as their bits, so that the integer digest can come along.
         bits = torch.cat([floats.view(torch.int64), self._digest.reshape(1)]).tolist()
         numbers = struct.unpack(f"={len(values)}d", struct.pack(f"={len(values)}q", *bits[:-1]))
         found = dict(zip(values, numbers, strict=True))
         (loss_bits,) = struct.unpack("=q", struct.pack("=d", found["loss"]))
         grad_norm, param_norm = found.pop("grad_norm"), found.pop("param_norm")
+        update_ratio = found.pop("update_ratio", 0.0)
         return Measured(
-            lr=float(self._lr) if "update_ratio" in found else self._next_rate(),
+            lr=float(self._lr),
             loss=found.pop("loss"),
             grad_norm=grad_norm,
             clip_coefficient=found.pop("clip_coefficient", 1.0),
-            update_ratio=found.pop("update_ratio", 0.0),
+            update_ratio=update_ratio,
             param_norm=param_norm,
-            skipped=self.scaler is not None and grad_norm - grad_norm != 0,
+            skipped=self.scaler is not None and grad_norm - grad_norm != 0 and update_ratio == 0,
             nonfinite_grads=_count_nonfinite(grad_norm, self._grad_norms),
             nonfinite_params=_count_nonfinite(param_norm, self._param_norms),
             digest=f"{(bits[-1] ^ (loss_bits * 31)) & (2**64 - 1):016x}",
             metrics=found,
         )
-
-    def _next_rate(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"]) * self.lr_scale(self.step)
 
 
 def _sample(parameter: Tensor) -> Tensor:

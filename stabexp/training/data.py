@@ -1,8 +1,8 @@
 """Which samples a step sees, as a pure function of the seed and of how many were seen before.
 
-So any step can be reached at once, without replaying the data before it, and every step's sample ids
-are known. There is no sampler state that could be forgotten in a checkpoint, and a loader whose workers
-prepare batches ahead cannot run away from it: only *consumed* samples are counted.
+So any step can be reached at once, without replaying the data before it, and every step's sample
+ids are known. There is no sampler state that could be forgotten in a checkpoint, and a loader whose
+workers prepare batches ahead cannot run away from it: only *consumed* samples are counted.
 """
 
 from __future__ import annotations
@@ -74,14 +74,24 @@ class BatchSource:
         self.dataset = data
 
     def _from_loader(self, loader: DataLoader[Any]) -> Any:
-        known = isinstance(loader.sampler, (RandomSampler, SequentialSampler))
-        if not isinstance(loader.dataset, IterableDataset) and (
-            not known or loader.batch_size is None or getattr(loader.sampler, "replacement", False)
-        ):
-            kind = type(loader.sampler if loader.batch_size else loader.batch_sampler).__name__
+        if isinstance(loader.dataset, IterableDataset):
+            return loader.dataset  # refused by the caller, like any other without an index
+        if loader.batch_sampler is None:
             raise NotReplayableError(
-                f"run.steps: the loader's {kind} decides the order and cannot be set to a position; "
-                "pass the dataset itself with batch_size=, or a DataLoader with shuffle=True/False"
+                "run.steps: the loader makes no batches (batch_size=None); pass the dataset itself "
+                "with batch_size="
+            )
+        sampler = loader.sampler if loader.batch_size else loader.batch_sampler
+        whole = isinstance(sampler, SequentialSampler) or (
+            isinstance(sampler, RandomSampler)
+            and not sampler.replacement
+            and sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
+        )
+        if not whole:
+            raise NotReplayableError(
+                f"run.steps: the loader's {type(sampler).__name__} decides the order and cannot be "
+                "set to a position; pass the dataset itself with batch_size=, or a DataLoader with "
+                "shuffle=True/False"
             )
         self.collate = loader.collate_fn
         self.shuffle = isinstance(loader.sampler, RandomSampler)
@@ -110,8 +120,8 @@ class BatchSource:
     ) -> Iterator[tuple[list[int], Any]]:
         plan = _Plan(order, position, size)
         loader: DataLoader[Any] = DataLoader(
-            _Seeded(self.dataset, self.seed),
-            batch_sampler=plan,  # type: ignore[arg-type]
+            _Seeded(self.dataset, self.seed),  # type: ignore[arg-type]
+            batch_sampler=plan,
             num_workers=self.workers,
             collate_fn=self.collate,
             # A generator of its own: the default one would draw from the training's random stream.

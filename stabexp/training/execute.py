@@ -35,6 +35,8 @@ def execute(program: Program, run: Run, *, on_ready: Callable[[], object] = lamb
         raise
     except Exception as error:
         raise TrainingError(_where(error, run)) from error
+    finally:
+        run.close()  # an error's traceback would keep the loop, and with it the hooks, alive
     if run.last_record is None and run.step < run.until:
         raise TrainingError(
             "the training function returned without making a step; "
@@ -43,7 +45,7 @@ def execute(program: Program, run: Run, *, on_ready: Callable[[], object] = lamb
 
 
 def _where(error: Exception, run: Run) -> str:
-    """Return "train.py:31: at step 4: ValueError: …" for the deepest line that is not a library's."""
+    """Return "train.py:31: at step 4: ValueError: …" for the deepest line outside libraries."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "site-packages" not in f.filename and "<" not in f.filename]
     ours = str(Path(__file__).resolve().parent)

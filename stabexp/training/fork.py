@@ -13,8 +13,8 @@ from stabexp.records import StepRecord
 class Fork:
     """Where a replay starts.
 
-    The records before the fork are part of it: a windowed detector with an empty history would call a
-    real divergence stable.
+    The records before the fork are part of it: a windowed detector with an empty history would call
+    a real divergence stable.
     """
 
     checkpoints: Path

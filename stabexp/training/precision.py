@@ -1,8 +1,9 @@
 """The number formats a training can use, and what each needs around the forward pass.
 
-Autocast keeps float32 weights and runs most of the forward pass in half precision; "pure" formats hold
-the weights themselves in half. float16 ends at 65,504 and loses gradients below 6e-8, hence the loss
-scaling (Micikevicius et al. 2018, "Mixed Precision Training"); bfloat16 keeps float32's range.
+Autocast keeps float32 weights and runs most of the forward pass in half precision; "pure" formats
+hold the weights themselves in half. float16 ends at 65,504 and loses gradients below 6e-8, hence
+the loss scaling (Micikevicius et al. 2018, "Mixed Precision Training"); bfloat16 keeps float32's
+range.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """`Run`, the handle a training function receives; a replay is the same function with a forked one.
 
-The loop is the user's. `run.steps(...)` yields batches, `run.log(loss)` names the loss, and between the
-two the optimizer boundary measures and, in a replay, changes one thing. When the loop asks for the next
-batch after an update, the step is complete: it is recorded, judged, and where due a checkpoint is taken.
+The loop is the user's. `run.steps(...)` yields batches, `run.log(loss)` names the loss, and between
+the two the optimizer boundary measures and, in a replay, changes one thing. When the loop asks for
+the next batch after an update, the step is complete: it is recorded, judged, and where due a
+checkpoint is taken.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -27,6 +28,9 @@ from stabexp.training.data import BatchSource
 from stabexp.training.fork import Fork
 from stabexp.training.precision import FORMATS, NumberFormat, autocast, make_scaler
 from stabexp.training.settings import RunSettings
+
+PATIENCE = 1024
+"""Batches without an update after which a loop is taken for one that never updates."""
 
 HISTORY = 100
 """Losses and gradient norms that the emergency snapshot keeps (source row A1)."""
@@ -90,7 +94,8 @@ class Run:
         self._losses: list[Tensor] = []
         self._metrics: dict[str, Tensor] = {}
         self._ids: list[int] = []
-        self._started = False
+        self._loop: Generator[Any, None, None] | None = None
+        self._made_scaler = False
         self._clock = time.perf_counter()
 
     @property
@@ -113,7 +118,9 @@ class Run:
 
     def scaler(self) -> torch.amp.GradScaler | None:
         """Return a new dynamic loss scaler when the precision needs one, else None."""
-        return make_scaler(self.number_format, self.settings.device)
+        made = make_scaler(self.number_format, self.settings.device)
+        self._made_scaler = made is not None
+        return made
 
     def log(self, loss: Tensor, **metrics: Tensor | float) -> None:
         """Record the loss of the current (micro-)batch; call it once per batch, unscaled.
@@ -154,9 +161,12 @@ class Run:
         Raises:
             NotReplayableError: If something here cannot be put back exactly.
         """
-        if self._started:
+        if self._loop is not None:
             raise NotReplayableError("run.steps was called twice; one run is one loop over steps")
-        self._started = True
+        if self._made_scaler and scaler is None:
+            raise NotReplayableError(
+                "run.steps: run.scaler() made a scaler, which is part of the state; pass scaler="
+            )
         self._objects = {
             "model": model,
             "optimizer": optimizer,
@@ -171,34 +181,49 @@ class Run:
             seed=self.settings.seed,
         )
         self.dataset_size = len(source.dataset)
+        self._loop = self._batches(source)
+        return self._loop
+
+    def _batches(self, source: BatchSource) -> Generator[Any, None, None]:
+        objects: dict[str, Any] = self._objects
         salt = max((item.shuffle_salt() for item in self._interventions), default=0)
         multiple = max((item.batch_multiple() for item in self._interventions), default=1)
         assert source.batch_size is not None
+        size = source.batch_size * multiple
+        patience = size * max(PATIENCE, 2 * self.settings.accumulate)
         self._begin()
         boundary = Boundary(
-            model,
-            optimizer,
-            scaler=scaler,
+            objects["model"],
+            objects["optimizer"],
+            scaler=objects["scaler"],
             monitors=self._monitors,
             clip_norm=self._clip_norm(),
             lr_scale=self._lr_scale,
         )
-        batches = source.batches(
-            source.order(salt=salt), position=self.position, size=source.batch_size * multiple
-        )
+        batches = source.batches(source.order(salt=salt), position=self.position, size=size)
         try:
             boundary.begin(self.step)
             while self.step < self.until and self.divergence is None:
                 ids, batch = next(batches)
                 self._ids += ids
                 yield _to(batch, self.device)
-                if boundary.attempted:
+                if boundary.updated:
                     self._finish_step(boundary)
+                elif len(self._ids) >= patience:
+                    raise TrainingError(
+                        f"step {self.step}: {len(self._ids) // size} batches came without an "
+                        "update; does the loop call step() on the optimizer given to run.steps?"
+                    )
         finally:
-            if boundary.attempted and self._losses:  # the loop broke off after an update
+            if boundary.updated and self._losses:  # the loop broke off after an update
                 self._finish_step(boundary)
             boundary.close()
             batches.close()  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """End the loop wherever it is: record a last update, and take every hook back."""
+        if self._loop is not None:
+            self._loop.close()
 
     def _clip_norm(self) -> float | None:
         norm = self.settings.clip_norm
@@ -237,6 +262,7 @@ class Run:
             return
 
     def _finish_step(self, boundary: Boundary) -> None:
+        boundary.updated = False  # whatever goes wrong below, this step is not finished twice
         if not self._losses:
             raise TrainingError(
                 f"step {self.step}: run.log(loss) was not called, so the step cannot be judged"
@@ -287,6 +313,7 @@ class Run:
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
         scaler = self._objects["scaler"]
+        loss_scale = scaler.get_scale() if isinstance(scaler, torch.amp.GradScaler) else None
         layers: dict[str, dict[str, float]] = {}
         metrics: dict[str, float] = {}
         for name, value in measured.metrics.items():
@@ -304,7 +331,7 @@ class Run:
             clip_coefficient=measured.clip_coefficient,
             update_ratio=measured.update_ratio,
             param_norm=measured.param_norm,
-            loss_scale=float(scaler.get_scale()) if isinstance(scaler, torch.amp.GradScaler) else None,
+            loss_scale=loss_scale,
             skipped=measured.skipped,
             nonfinite_grads=measured.nonfinite_grads,
             nonfinite_params=measured.nonfinite_params,

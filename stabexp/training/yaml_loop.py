@@ -1,7 +1,7 @@
 """The loop behind `task:` in an experiment file: an ordinary user of `Run`.
 
-Order of an update: loss ÷ accumulation, backward, unscale, clip (at the boundary), step, scale update,
-schedule, zero (source row A11).
+Order of an update: loss ÷ accumulation, backward, unscale, clip (at the boundary), step, scale
+update, schedule, zero (source row A11).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def yaml_loop(
                 loss = task.loss(model, batch)
             run.log(loss)
             share = loss / settings.accumulate
-            (share if scaler is None else scaler.scale(share)).backward()
+            scaled = share if scaler is None else scaler.scale(share)
+            scaled.backward()  # type: ignore[no-untyped-call]
             if index % settings.accumulate:
                 continue
             if scaler is None:

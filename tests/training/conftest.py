@@ -1,4 +1,4 @@
-"""Small programs to train, and the grid of configurations that `experiments/exactness.py` prints."""
+"""Small programs to train, and the grid of configurations of `experiments/exactness.py`."""
 
 from __future__ import annotations
 
