@@ -40,7 +40,7 @@ from stabexp.tracking import (
 )
 from stabexp.tracking.run_directory import STORE_ID
 from stabexp.tracking.uploader import start_uploader, wait_for_upload
-from stabexp.tracking.web_view import artifact_link
+from stabexp.tracking.web_view import artifact_link, runs_view_tag
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,7 +150,7 @@ def resume(
 def _create(experiment: experiments.Experiment, root: Path) -> RunDirectory:
     uri = experiment.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
     run_id = new_run_id(experiment.name)
-    return RunDirectory.create(
+    directory = RunDirectory.create(
         run_path(run_id, root),
         run_id=run_id,
         kind="run",
@@ -160,6 +160,8 @@ def _create(experiment: experiments.Experiment, root: Path) -> RunDirectory:
         params=experiments.flat(experiment),
         tags={"stabexp.role": "run", "stabexp.description": experiment.description},
     )
+    directory.set_experiment_tags(dict([runs_view_tag(time_ms=time.time_ns() // 1_000_000)]))
+    return directory
 
 
 def _train(

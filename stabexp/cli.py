@@ -316,14 +316,14 @@ def demo(
     ),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Train a small GPT that diverges, find out why, prove it, and show where to look."""
+    """Train a small network that diverges, find out why, prove it, and show where to look."""
     import time
     from importlib.resources import as_file, files
 
     from stabexp.errors import StabexpError
 
     started = time.monotonic()
-    with as_file(files("stabexp") / "demo" / "no_warmup.yaml") as file:
+    with as_file(files("stabexp") / "demo" / "unclipped_bursts.yaml") as file:
         print(f"1. training: stabexp run {file.name}\n")
         result = _run(file, [], None, root, quiet=quiet)
         _print_run(result, root)

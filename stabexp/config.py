@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,7 +100,12 @@ def parse_document(text: str, *, name: str = "<text>") -> Document:
     if root is None:
         raise ConfigError(f"{name}: the file is empty; `stabexp schema` shows what goes in it")
     lines: dict[Location, int] = {(): root.start_mark.line + 1}
-    values = _build(root, (), lines, name)
+    try:
+        values = _build(root, (), lines, name)
+    except RecursionError:
+        raise ConfigError(
+            f"{name}: nested without end; an alias (*) stands inside its own anchor (&)"
+        ) from None
     if not isinstance(values, dict):
         raise ConfigError(f"{name}:{lines[()]}: expected keys and values, found {_kind(values)}")
     return Document(name=name, values=values, lines=lines)
@@ -181,8 +186,10 @@ def override(document: Document, assignments: Iterable[str]) -> Document:
         try:
             node = yaml.compose(value_text, Loader=yaml.SafeLoader)
         except yaml.YAMLError as error:
-            raise ConfigError(f"-o {text}: the value is not valid YAML: {error}") from None
-        _assign(values, where, None if node is None else _build(node, where, lines, f"-o {text}"))
+            problem = getattr(error, "problem", None) or error
+            raise ConfigError(f"-o {text}: the value is not valid YAML: {problem}") from None
+        value = None if node is None else _build(node, where, lines, f"-o {text}")
+        _assign(values, where, value, f"-o {text}")
         origins[where] = f"-o {text}"
     return Document(document.name, values, _lines_left(document, origins), origins)
 
@@ -193,7 +200,7 @@ def patched(document: Document, patch: Mapping[str, Any], *, name: str = "patch"
     origins = dict(document.origins)
     for key, value in patch.items():
         where: Location = tuple(key.split("."))
-        _assign(values, where, value)
+        _assign(values, where, value, name)
         origins[where] = name
     return Document(document.name, values, _lines_left(document, origins), origins)
 
@@ -214,13 +221,12 @@ def _copy(values: Any) -> Any:
     return [_copy(item) for item in values] if isinstance(values, list) else values
 
 
-def _assign(values: dict[str, Any], where: Location, value: Any) -> None:
+def _assign(values: dict[str, Any], where: Location, value: Any, origin: str) -> None:
     for part in where[:-1]:
         inner = values.get(str(part))
         if isinstance(inner, list):
             raise ConfigError(
-                f"{'.'.join(map(str, where))}: '{part}' is a list; set the whole of it, "
-                f"for example -o {part}=[…]"
+                f"{origin}: '{part}' is a list; set the whole of it, for example -o {part}=[…]"
             )
         if not isinstance(inner, dict):
             inner = {} if inner is None else {"name": inner}
@@ -245,7 +251,21 @@ def validate(kind: type[_S], document: Document, *, at: Location = ()) -> _S:
         return kind.model_validate(values)
     except pydantic.ValidationError as error:
         messages = [_explain(kind, document, at, detail) for detail in error.errors()]
-        raise ConfigError("\n".join(dict.fromkeys(messages))) from None
+        raise ConfigError("\n".join(_joined(messages))) from None
+
+
+def _joined(messages: Iterable[str]) -> Iterator[str]:
+    """Make one line of what the members of a union expected of the same value."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for message in dict.fromkeys(messages):
+        place, expected, rest = message.partition(": expected ")
+        wanted, found, value = rest.rpartition(", found ")
+        if expected and found:
+            groups.setdefault((place, value), []).append(wanted)
+        else:
+            groups[message, ""] = []
+    for (place, value), wanted in groups.items():
+        yield f"{place}: expected {' or '.join(wanted)}, found {value}" if wanted else place
 
 
 def _explain(kind: type[BaseModel], document: Document, at: Location, detail: Any) -> str:
@@ -262,6 +282,9 @@ def _explain(kind: type[BaseModel], document: Document, at: Location, detail: An
             return _explain_value(document, loc, detail["msg"].removeprefix("Value error, "))
         case _:
             message = detail["msg"].removeprefix("Input ").removeprefix("should be ")
+            message = message.partition(", unable to ")[0]
+            if message.startswith("a valid dictionary"):
+                message = "keys and values"
             shown = "nothing" if value is None else repr(value if _short(value) else "…")
             return f"{place}: expected {message}, found {shown}"
 
@@ -284,7 +307,8 @@ def _readable(loc: Sequence[str | int]) -> Location:
     return tuple(
         part
         for part in loc
-        if isinstance(part, int) or not re.search(r"[\[\](]|^function-|^(str|float|int|bool)$", part)
+        if isinstance(part, int)
+        or not re.search(r"[\[\](]|^function-|^(str|float|int|bool)$", part)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from pathlib import Path
@@ -21,6 +22,7 @@ from stabexp.config import (
     validate,
 )
 from stabexp.detectors import DETECTORS
+from stabexp.errors import ConfigError
 from stabexp.interventions import INTERVENTIONS, PrecisionName
 from stabexp.records import VARIABLES, Cause
 from stabexp.tasks.settings import OptimizerSettings, ScheduleSettings
@@ -40,7 +42,9 @@ def _listed(value: Any) -> Any:
 
 def _readable_name(value: str) -> str:
     if not _NAME.match(value):
-        raise ValueError(f"expected up to 80 letters, digits, '.', '-', '_' or spaces; got {value!r}")
+        raise ValueError(
+            f"expected up to 80 letters, digits, '.', '-', '_' or spaces; got {value!r}"
+        )
     return value
 
 
@@ -94,8 +98,10 @@ class CheckpointSettings(Settings):
 class BisectSettings(Settings):
     """How to look for the cause."""
 
-    variables: list[Literal["learning_rate", "warmup", "clip_norm", "precision", "batch_size"]] = list(
-        VARIABLES  # type: ignore[arg-type]
+    variables: list[Literal["learning_rate", "warmup", "clip_norm", "precision", "batch_size"]] = (
+        list(
+            VARIABLES  # type: ignore[arg-type]
+        )
     )
     """Which variables to change, one at a time."""
 
@@ -125,7 +131,7 @@ class Experiment(Settings):
     description: str = ""
     """What the experiment shows, for people."""
 
-    expect: Cause | Literal["healthy"] | None = None
+    expect: Literal[Cause, "healthy"] | None = None
     """The verdict this experiment is known to deserve; only tests and benchmarks read it."""
 
     seed: int = Field(0, ge=0)
@@ -187,13 +193,18 @@ class Experiment(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if (self.task is None) == (self.train is None):
-            both = "both are given; remove one" if self.task else "neither is given; add one"
-            raise ValueError(f"task, train: {both}")
+        if self.task is None and self.train is None:
+            raise ValueError("task: is missing; add it, or train: with a function of your own")
+        if self.task is not None and self.train is not None:
+            raise ValueError("train: is given beside task; remove one of the two")
         if self.task is not None and self.optimizer is None:
-            raise ValueError("optimizer: is missing; a task needs one, for example {name: adamw, lr: 1e-3}")
+            raise ValueError(
+                "optimizer: is missing; a task needs one, for example {name: adamw, lr: 1e-3}"
+            )
         if self.train is not None and self.optimizer is not None:
-            raise ValueError("optimizer: a train function builds its own optimizer; remove this section")
+            raise ValueError(
+                "optimizer: a train function builds its own optimizer; remove this section"
+            )
         if self.schedule.warmup_steps >= self.steps:
             raise ValueError(
                 f"schedule.warmup_steps: {self.schedule.warmup_steps} is not below steps "
@@ -204,7 +215,8 @@ class Experiment(Settings):
     def digest_source(self) -> str:
         """Return the canonical text of everything that decides the training's course."""
         kept = self.model_dump(
-            mode="json", exclude={"name", "description", "expect", "bisect", "tracking", "on_divergence"}
+            mode="json",
+            exclude={"name", "description", "expect", "bisect", "tracking", "on_divergence"},
         )
         return json.dumps(kept, sort_keys=True)
 
@@ -216,7 +228,9 @@ def load(path: Path, overrides: list[str] | None = None) -> tuple[Experiment, Do
         ConfigError: Naming every mistake with its place and what is allowed.
     """
     document = override(read_document(path), overrides or [])
-    return from_document(document), document
+    experiment = from_document(document)
+    _check_training(experiment, document, base=path.parent)
+    return experiment, document
 
 
 def from_document(document: Document) -> Experiment:
@@ -237,6 +251,32 @@ def _check_monitors(experiment: Experiment, document: Document) -> None:
 
     for name, args in experiment.monitors.items():
         component(MONITORS, "monitors", name, args, document=document)
+
+
+def _check_training(experiment: Experiment, document: Document, *, base: Path) -> None:
+    """Check what needs torch and the user's own files, while lines of the file can be named."""
+    from stabexp.tasks import load_function, task_class
+
+    kind = "task" if experiment.task is not None else "train"
+    named = experiment.task or experiment.train
+    assert named is not None
+    at = (kind, "name") if (kind, "name") in document.lines else (kind,)
+    try:
+        made = (task_class if experiment.task else load_function)(named.name, base=base)
+    except ConfigError as error:
+        raise ConfigError(f"{document.place(at)}: {error}") from error
+    if isinstance(made, type):
+        own = Document(
+            document.name, {kind: {"args": named.args}}, document.lines, document.origins
+        )
+        validate(made, own, at=(kind, "args"))
+        return
+    signature = inspect.signature(made)
+    try:
+        signature.bind(None, **guess(named.args))
+    except TypeError as error:
+        place = document.place((kind, "args"))
+        raise ConfigError(f"{place}: {error}; it is {made.__name__}{signature}") from None
 
 
 def program(experiment: Experiment, *, base: Path) -> Any:

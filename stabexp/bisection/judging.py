@@ -65,6 +65,13 @@ def judge_trial(
     if made >= needed:
         note = f"no divergence in {len(records)} steps; loss {start:.4g} → {end:.4g}"
         return Judgement(outcome="cured", start_loss=start, end_loss=end, note=note)
+    if -made > noise(original, crash.onset):
+        # Not frozen but damaged: a milder dose would do worse, a stronger one may do better.
+        note = (
+            f"no detector fired in {len(records)} steps, but the loss ended above where it began: "
+            f"{start:.4g} → {end:.4g}"
+        )
+        return Judgement(outcome="delayed", start_loss=start, end_loss=end, note=note)
     note = (
         f"no divergence in {len(records)} steps, but it did not learn: loss {start:.4g} → {end:.4g},"
         f" a fall of {made:.3g} where {needed:.3g} is the least that counts"

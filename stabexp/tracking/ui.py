@@ -30,7 +30,7 @@ from stabexp.tracking.server import end, free_port, started, stop_signals, tail
 from stabexp.tracking.shipping import descendants, pending, ship
 from stabexp.tracking.store import UnreachableError
 from stabexp.tracking.upload_state import read_uploads
-from stabexp.tracking.web_view import saved_view_url, web_url
+from stabexp.tracking.web_view import runs_view_url, saved_view_url, web_url
 
 REPORT = "report/verdict.html"
 
@@ -56,7 +56,7 @@ class Shown:
             yield f"  the trials in charts   {charts}"
             yield f"  the report             {report}"
         yield f"  the run                {web_url(base, self.experiment_id, self.store_id)}"
-        yield f"  all runs               {web_url(base, self.experiment_id)}"
+        yield f"  all runs               {runs_view_url(base, self.experiment_id)}"
 
 
 def serve(root: Path, *, run_id: str | None, port: int, say: Callable[[str], None]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 WORKFLOW = "workflowType=machine_learning"
@@ -21,21 +21,29 @@ FROM_STEP_PARAM = "from_step"
 OUTCOME_PARAM = "outcome"
 SURVIVED_METRIC = "verdict/steps_survived"
 END_LOSS_METRIC = "verdict/end_loss"
+STATUS_TAG = "stabexp.status"
+CAUSE_TAG = "stabexp.cause"
 
-COLUMNS = (
-    f"params.`{VARIABLE_PARAM}`",
-    f"params.`{DOSE_PARAM}`",
-    f"params.`{FROM_STEP_PARAM}`",
-    f"params.`{OUTCOME_PARAM}`",
-    f"metrics.`{SURVIVED_METRIC}`",
-    f"metrics.`{END_LOSS_METRIC}`",
-)
-"""The columns of the saved view."""
 
-_WIDTHS = {"attributes.`Run Name`": 320} | dict(
-    zip(COLUMNS, (130, 90, 100, 110, 180, 140), strict=True)
-)
-"""Widths in pixels, in the order of the columns; MLflow wants both to heed either."""
+_NAME = "attributes.`Run Name`"
+TRIAL_COLUMNS: Mapping[str, int] = {
+    _NAME: 320,
+    f"params.`{VARIABLE_PARAM}`": 130,
+    f"params.`{DOSE_PARAM}`": 90,
+    f"params.`{FROM_STEP_PARAM}`": 100,
+    f"params.`{OUTCOME_PARAM}`": 110,
+    f"metrics.`{SURVIVED_METRIC}`": 180,
+    f"metrics.`{END_LOSS_METRIC}`": 140,
+}
+"""Columns of a bisect's view and their widths in pixels."""
+
+RUN_COLUMNS: Mapping[str, int] = {
+    _NAME: 360,
+    f"tags.`{STATUS_TAG}`": 120,
+    f"tags.`{CAUSE_TAG}`": 130,
+    **{key: width for key, width in TRIAL_COLUMNS.items() if key != _NAME},
+}
+"""Columns of the view over all runs, in which bisects and trials unfold below their run."""
 
 
 def web_url(
@@ -67,41 +75,63 @@ def saved_view_url(
     return f"{web_url(ui_base, experiment_id)}{mode}&viewStateShareKey={key}"
 
 
-def saved_view_tag(
-    bisect_store_id: str,
-    *,
-    name: str,
-    time_ms: int,
-    curves: Sequence[str] = ("loss_log10", "grad_norm_log10", "lr"),
+def runs_view_url(ui_base: str, experiment_id: str) -> str:
+    """Return the address of the view over all runs of an experiment."""
+    return f"{web_url(ui_base, experiment_id)}&viewStateShareKey={_RUNS_KEY}"
+
+
+def saved_view_tag(bisect_store_id: str, *, name: str, time_ms: int) -> tuple[str, str]:
+    """Return key and value of the experiment tag that adds a bisect's view to the "Views" menu."""
+    return _view_tag(
+        _key(bisect_store_id),
+        name=name,
+        time_ms=time_ms,
+        columns=TRIAL_COLUMNS,
+        state={
+            "searchFilter": f"tags.`mlflow.parentRunId` = '{bisect_store_id}'",
+            "orderByKey": f"metrics.`{SURVIVED_METRIC}`",
+        },
+    )
+
+
+def runs_view_tag(*, time_ms: int) -> tuple[str, str]:
+    """Return key and value of the experiment tag for the view over all runs."""
+    return _view_tag(
+        _RUNS_KEY,
+        name="runs and verdicts",
+        time_ms=time_ms,
+        columns=RUN_COLUMNS,
+        # MLflow shows what belongs to a run below it only in the order of their starts.
+        state={"searchFilter": "", "orderByKey": "attributes.start_time"},
+    )
+
+
+def _view_tag(
+    key: str, *, name: str, time_ms: int, columns: Mapping[str, int], state: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """Return key and value of the experiment tag that adds the view to the "Views" menu."""
-    sections = [_section("verdict", "Verdict"), _section("curves", "Curves")]
     charts: list[dict[str, Any]] = [
-        _chart("survived", "BAR", "verdict")
-        | {"metricKey": SURVIVED_METRIC, "displayName": "steps survived after the checkpoint"},
+        _chart("survived", "BAR", "verdict") | {"metricKey": SURVIVED_METRIC},
         _chart("doses", "PARALLEL", "verdict")
         | {
-            "displayName": "what was changed → how long it survived",
             "selectedParams": [VARIABLE_PARAM, OUTCOME_PARAM],
             "selectedMetrics": [SURVIVED_METRIC],
             "showAllRuns": True,
         },
-        *(_line(key) for key in curves),
+        *(_line(curve) for curve in ("loss_log10", "grad_norm_log10", "lr")),
     ]
-    state = {
-        "searchFilter": f"tags.`mlflow.parentRunId` = '{bisect_store_id}'",
-        "orderByKey": f"metrics.`{SURVIVED_METRIC}`",
+    full = {
         "orderByAsc": False,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
-        "selectedColumns": list(COLUMNS),
-        "columnOrder": list(_WIDTHS),
-        "columnWidths": _WIDTHS,
+        "selectedColumns": [column for column in columns if column != _NAME],
+        # MLflow heeds the widths of columns in this list only.
+        "columnOrder": list(columns),
+        "columnWidths": dict(columns),
         "runsHiddenMode": "SHOW_ALL",
         "compareRunCharts": charts,
-        "compareRunSections": sections,
+        "compareRunSections": [_section("verdict", "Verdict"), _section("curves", "Curves")],
         "viewMaximized": False,
         "runListHidden": False,
         "isAccordionReordered": True,
@@ -114,15 +144,18 @@ def saved_view_tag(
             "lineSmoothness": 0,
             "selectedXAxisMetricKey": "",
         },
-    }
-    packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
+    } | state
+    packed = base64.b64encode(zlib.compress(json.dumps(full).encode())).decode()
     value = {
         "name": name,
         "createdAt": time_ms,
         "updatedAt": time_ms,
         "state": f"deflate;{packed}",
     }
-    return f"mlflow.sharedViewState.{_key(bisect_store_id)}", json.dumps(value)
+    return f"mlflow.sharedViewState.{key}", json.dumps(value)
+
+
+_RUNS_KEY = "stabexpruns"
 
 
 def _key(bisect_store_id: str) -> str:
@@ -165,7 +198,7 @@ def _line(key: str) -> dict[str, Any]:
         "selectedXAxisMetricKey": "",
         "yAxisKey": "metric",
         "yAxisExpressions": [],
-        "ignoreOutliers": False,
+        "ignoreOutliers": True,
         "useGlobalXaxisKey": True,
         "useGlobalLineSmoothing": True,
     }
