@@ -1,7 +1,7 @@
 """A replay is the same training: for each of many configurations, every bit of every later step.
 
-N steps straight are compared with k steps, save, a *new process*, N - k steps: all that was recorded
-of each step but its time, and at the end a hash over all state. Run it to print the whole grid:
+N steps straight are compared with k steps, save, a *new process*, N - k steps: all that was
+recorded of each step but its time, and at the end a hash over all state. To print the whole grid:
 
     python experiments/exactness.py
 """

@@ -1,4 +1,4 @@
-"""A small real tracking store to look at without running anything: made here, kept in the repository.
+"""A small real tracking store to look at without running anything, kept in the repository.
 
 One healthy run, and two that diverged and were bisected, are trained for real. Then everything that
 makes a store large or ties it to one machine is taken out: checkpoints, dense curves, paths.
@@ -20,7 +20,7 @@ from contextlib import closing
 from pathlib import Path
 
 from stabexp import api
-from stabexp.tracking.portable_store import ARTIFACTS, DATABASE, copy_database, make_portable
+from stabexp.tracking.portable_store import ARTIFACTS, DATABASE, copy_database, relocate
 from stabexp.tracking.uploader import wait_for_upload
 
 HERE = Path(__file__).parent
@@ -53,7 +53,7 @@ def main() -> int:
             shutil.rmtree(output)
         output.mkdir(parents=True)
         copy_database(root / DATABASE, output / DATABASE)
-        make_portable(output / DATABASE)
+        relocate(output / DATABASE)
         thin(output / DATABASE)
         copy_artifacts(root / ARTIFACTS, output / ARTIFACTS)
         problems = [*tied_to(output, [folder, str(HERE.parent), sys.prefix, str(Path.home())])]

@@ -1,9 +1,10 @@
 """How much slower a watched step is than a bare one, on a GPT of 0.8 million parameters.
 
 The watched side is what `stabexp run` gives at default settings: all step figures, the layers
-monitor, detectors, the step log on disk, a checkpoint every 50 steps, deterministic algorithms. Beside
-it stands the obvious way to measure less: two `.item()` per parameter and step. The sides take turns in
-one process, a block of steps each, in changing order, so that load on the machine meets all of them.
+monitor, detectors, the step log on disk, a checkpoint every 50 steps, deterministic algorithms.
+Beside it stands the obvious way to measure less: two `.item()` per parameter and step. The sides take
+turns in one process, a block of steps each, in changing order, so that load on the machine meets all
+of them; the processor time of the training thread, which load changes less, is printed too.
 
     python experiments/step_time.py [rounds] [steps per block]
 """
@@ -15,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import torch
@@ -35,7 +36,9 @@ MANY = 1_000_000
 """Steps of a run; more than are ever made."""
 
 
-def bare(task: Task, measure: Callable[[nn.Module], None] = lambda model: None) -> Iterator[None]:
+def bare(
+    task: Task, measure: Callable[[nn.Module], None] = lambda model: None
+) -> Generator[None, None, None]:
     """Train without stabexp, one step for each `next`."""
     data, model = task.dataset(), task.model()
     optimizer = OptimizerSettings(lr=1e-3).build(model.parameters())
@@ -62,7 +65,7 @@ def naive(model: nn.Module) -> None:
         p.norm().item()
 
 
-def watched(task: Task, directory: Path) -> Iterator[None]:
+def watched(task: Task, directory: Path) -> Generator[None, None, None]:
     """Train with everything that `stabexp run` does beside it, one step for each `next`."""
     model = task.model()
     optimizer = OptimizerSettings(lr=1e-3).build(model.parameters())
@@ -83,45 +86,48 @@ def watched(task: Task, directory: Path) -> Iterator[None]:
         yield
 
 
-def seconds_per_step(side: Iterator[None], steps: int, *, deterministic: bool) -> float:
-    """Return the mean over a block of steps."""
+def seconds_per_step(
+    side: Iterator[None], steps: int, *, deterministic: bool
+) -> tuple[float, float]:
+    """Return the mean over a block of steps: on the clock, and of this thread's processor."""
     set_deterministic(deterministic)
-    started = time.perf_counter()
+    started = time.perf_counter(), time.thread_time()
     for _ in range(steps):
         next(side)
-    return (time.perf_counter() - started) / steps
+    ended = time.perf_counter(), time.thread_time()
+    return (ended[0] - started[0]) / steps, (ended[1] - started[1]) / steps
 
 
 def main(rounds: int = 12, steps: int = 20) -> None:
-    """Print the medians over the rounds, and each round's ratio to its own bare block."""
+    """Print the medians over the rounds, and of each round's ratio to its own bare block."""
     torch.set_num_threads(1)
     seed_everything(0)
     task = load_task("gpt", GPT)
-    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         sides = {
             "bare": bare(task),
             "watched": watched(task, Path(folder)),
             "naive": bare(task, naive),
         }
-        times: dict[str, list[float]] = {name: [] for name in sides}
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
         for number in range(-1, rounds):  # the first round warms up
-            names = list(sides) if number % 2 else list(sides)[::-1]
-            for name in names:
+            for name in list(sides) if number % 2 else list(sides)[::-1]:
                 found = seconds_per_step(sides[name], steps, deterministic=name == "watched")
                 if number >= 0:
                     times[name].append(found)
-    print(
-        f"{sum(p.numel() for p in task.model().parameters()):,} parameters, batch {BATCH}, "
-        f"{rounds} rounds of {steps} steps, one thread, load {load:.1f} on {os.cpu_count()} cores"
-    )
-    for name, found in times.items():
-        ratios = [one / other for one, other in zip(found, times["bare"], strict=True)]
-        low, _, high = statistics.quantiles(ratios, n=4)
-        print(
-            f"{name:8} {statistics.median(found) * 1e3:7.2f} ms   ÷ bare: "
-            f"{statistics.median(ratios):.3f}  (quartiles {low:.3f} to {high:.3f})"
-        )
+        for side in sides.values():
+            side.close()
+    print(f"{sum(p.numel() for p in task.model().parameters()):,} parameters, batch {BATCH}, one")
+    print(f"thread, {rounds} rounds of {steps} steps, load {os.getloadavg()[0]:.1f}")
+    for index, clock in enumerate(("wall", "processor")):
+        for name, blocks in times.items():
+            own = [block[index] for block in blocks]
+            ratios = [a / b[index] for a, b in zip(own, times["bare"], strict=True)]
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            print(
+                f"{clock:9} {name:8} {statistics.median(own) * 1e3:7.2f} ms   ÷ bare "
+                f"{middle:.3f}  (quartiles {low:.3f} to {high:.3f})"
+            )
 
 
 if __name__ == "__main__":

@@ -129,7 +129,9 @@ def resume(
     """
     directory = find_run(run_id, root)
     if directory.status() == "FINISHED" or (directory.path / "divergence.json").exists():
-        raise StabexpError(f"run {directory.run_id}: has ended by itself; there is nothing to resume")
+        raise StabexpError(
+            f"run {directory.run_id}: has ended by itself; there is nothing to resume"
+        )
     experiment, base = experiments.open_source(directory.read_json(experiments.SOURCE))
     with exclusive(directory.path / "run.lock"):
         directory.resume()
@@ -212,9 +214,13 @@ def _train(
     )
     _describe(directory, program)
     try:
-        execute(program, handle, on_ready=lambda: directory.write_json(
-            "fingerprint.json", fingerprint(device=settings.device)
-        ))
+        execute(
+            program,
+            handle,
+            on_ready=lambda: directory.write_json(
+                "fingerprint.json", fingerprint(device=settings.device)
+            ),
+        )
     finally:
         store.close()
         directory.write_json("data.json", {"dataset_size": handle.dataset_size})
@@ -465,9 +471,7 @@ def setup_of(experiment: experiments.Experiment) -> Setup:
     micro_batch = experiment.batch.size * int(experiment.interventions.get("batch_size", 1))
     return Setup(
         lr=experiment.optimizer.lr if experiment.optimizer else None,
-        warmup_steps=int(
-            experiment.interventions.get("warmup", experiment.schedule.warmup_steps)
-        ),
+        warmup_steps=int(experiment.interventions.get("warmup", experiment.schedule.warmup_steps)),
         clip_norm=experiment.clip,
         precision=experiment.precision,
         batch_size=micro_batch * experiment.batch.accumulate,
@@ -487,7 +491,9 @@ def _record_verdict(
 
     text = (run_directory.path / "experiment.yaml").read_text("utf-8")
     steps = {
-        record.spec.key: RunDirectory.open(directory.path / "trials" / record.directory).read_steps()
+        record.spec.key: RunDirectory.open(
+            directory.path / "trials" / record.directory
+        ).read_steps()
         for record in trials
     }
     page = verdict_page(

@@ -32,9 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Root = Annotated[
-    Path, typer.Option("--root", help="Where runs are kept.", envvar="STABEXP_ROOT")
-]
+Root = Annotated[Path, typer.Option("--root", help="Where runs are kept.", envvar="STABEXP_ROOT")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("-o", "--override", help="Replace a setting: -o optimizer.lr=3e-4 (repeatable)."),
@@ -210,9 +208,7 @@ def _bisect(
     chosen = [name.strip() for name in variables.split(",")] if variables else None
     for name in chosen or ():
         if name not in VARIABLES:
-            raise ConfigError(
-                f"--variables {name}: unknown variable; {suggest(name, VARIABLES)}"
-            )
+            raise ConfigError(f"--variables {name}: unknown variable; {suggest(name, VARIABLES)}")
     display = BisectDisplay(_console(quiet=quiet))
     try:
         return api.bisect(

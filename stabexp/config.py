@@ -145,7 +145,7 @@ def _build(node: yaml.Node, where: Location, lines: dict[Location, int], name: s
 
 
 class Quoted(str):
-    """A scalar that was quoted, or written as a block, so it stays text wherever types are guessed."""
+    """A scalar that was quoted or written as a block: it stays text wherever types are guessed."""
 
     __slots__ = ()
 
@@ -159,15 +159,19 @@ def guess(value: Any) -> Any:
         return {key: guess(item) for key, item in value.items()}
     if isinstance(value, list):
         return [guess(item) for item in value]
-    if isinstance(value, Quoted) or not isinstance(value, str):
-        return str(value) if isinstance(value, Quoted) else value
-    if value.lower() in {"true", "false"}:
-        return value.lower() == "true"
-    if value.lower() in {".inf", "+.inf", "-.inf", ".nan"}:
-        return float(value.replace(".", ""))
-    if not _NUMBER.fullmatch(value):
-        return value
-    return float(value) if set(value) & set(".eE") else int(value)
+    if isinstance(value, Quoted):
+        return str(value)
+    return _guess_scalar(value) if isinstance(value, str) else value
+
+
+def _guess_scalar(text: str) -> bool | int | float | str:
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    if text.lower() in {".inf", "+.inf", "-.inf", ".nan"}:
+        return float(text.replace(".", ""))
+    if not _NUMBER.fullmatch(text):
+        return text
+    return float(text) if set(text) & set(".eE") else int(text)
 
 
 def override(document: Document, assignments: Iterable[str]) -> Document:
@@ -206,7 +210,7 @@ def patched(document: Document, patch: Mapping[str, Any], *, name: str = "patch"
 
 
 def _lines_left(document: Document, origins: Mapping[Location, str]) -> dict[Location, int]:
-    """Return the lines of what was not replaced: below a replaced section, the file says nothing."""
+    """Return the lines of what was not replaced: about what was, the file says nothing."""
     replaced = set(origins)
     return {
         where: line
@@ -264,8 +268,8 @@ def _joined(messages: Iterable[str]) -> Iterator[str]:
             groups.setdefault((place, value), []).append(wanted)
         else:
             groups[message, ""] = []
-    for (place, value), wanted in groups.items():
-        yield f"{place}: expected {' or '.join(wanted)}, found {value}" if wanted else place
+    for (place, value), members in groups.items():
+        yield f"{place}: expected {' or '.join(members)}, found {value}" if members else place
 
 
 def _explain(kind: type[BaseModel], document: Document, at: Location, detail: Any) -> str:

@@ -56,9 +56,9 @@ class TaskSettings(Settings):
     """What to train: a built-in task or a class of your own."""
 
     name: str
-    """A built-in name (see `stabexp list tasks`), `path/to/file.py:Class` or `package.module:Class`."""
+    """A built-in (`stabexp list tasks`), `path/to/file.py:Class` or `package.module:Class`."""
 
-    args: dict[str, Any] = {}
+    args: dict[str, Any] = Field({})
     """Arguments of the task."""
 
 
@@ -68,7 +68,7 @@ class TrainSettings(Settings):
     name: str
     """`path/to/file.py:function` or `package.module:function`."""
 
-    args: dict[str, Any] = {}
+    args: dict[str, Any] = Field({})
     """Keyword arguments passed after the run."""
 
 
@@ -99,9 +99,7 @@ class BisectSettings(Settings):
     """How to look for the cause."""
 
     variables: list[Literal["learning_rate", "warmup", "clip_norm", "precision", "batch_size"]] = (
-        list(
-            VARIABLES  # type: ignore[arg-type]
-        )
+        Field(list(VARIABLES))  # type: ignore[arg-type]
     )
     """Which variables to change, one at a time."""
 
@@ -173,16 +171,16 @@ class Experiment(Settings):
     checkpoint: CheckpointSettings = CheckpointSettings()
     """Saving the full state."""
 
-    monitors: Plugins = {"layers": {}}
+    monitors: Plugins = Field({"layers": {}})
     """What to measure besides the standard figures: name → arguments."""
 
-    detectors: Plugins = {}
+    detectors: Plugins = Field({})
     """When the run counts as diverged: name → arguments. Empty takes the default set."""
 
     on_divergence: Literal["stop"] = "stop"
     """What to do when it diverged."""
 
-    interventions: dict[str, float | int | str] = {}
+    interventions: dict[str, float | int | str] = Field({})
     """Variable → dose, in force for the whole run; how a fix is applied to a `train` function."""
 
     bisect: BisectSettings = BisectSettings()
@@ -264,7 +262,8 @@ def _check_training(experiment: Experiment, document: Document, *, base: Path) -
     try:
         made = (task_class if experiment.task else load_function)(named.name, base=base)
     except ConfigError as error:
-        raise ConfigError(f"{document.place(at)}: {error}") from error
+        problem = str(error).removeprefix("task ").removeprefix("function ")
+        raise ConfigError(f"{document.place(at)}: {problem}") from error
     if isinstance(made, type):
         own = Document(
             document.name, {kind: {"args": named.args}}, document.lines, document.origins
@@ -318,7 +317,8 @@ def program(experiment: Experiment, *, base: Path) -> Any:
         function = load_function(experiment.train.name, base=base)
         arguments = guess(experiment.train.args)
         return Program(settings=settings, train=functools.partial(function, **arguments))
-    assert experiment.task is not None and experiment.optimizer is not None
+    assert experiment.task is not None
+    assert experiment.optimizer is not None
     task = load_task(experiment.task.name, experiment.task.args, base=base)
     train = yaml_loop(task, experiment.optimizer, experiment.schedule)
     return Program(settings=settings, train=train, describe=task.describe)

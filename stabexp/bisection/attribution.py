@@ -7,12 +7,12 @@ incidents, and where they disagreed in 27 of 34. A proof that is missing lowers 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from stabexp.bisection.decision_tree import walk
+from stabexp.bisection.ladder import SAFER_PRECISIONS
 from stabexp.bisection.facts import Facts, LadderFacts, healthy_norms
 from stabexp.bisection.search import LadderAnswer
 from stabexp.interventions import ramp
@@ -20,9 +20,11 @@ from stabexp.records import (
     Cause,
     Cure,
     Evidence,
+    Outcome,
     RuledOut,
     StepRecord,
     TrialRecord,
+    TrialSpec,
     Verdict,
 )
 
@@ -46,11 +48,13 @@ def ladder_facts(
     onset: int,
     warmup_steps: int,
     steps: int,
+    slow: Collection[str] = (),
 ) -> LadderFacts:
     """Return what a decided ladder showed, with the share of the updates its cure takes away."""
     ladder = answer.ladder
+    hardly = tuple(trial.spec.key for trial in trials if trial.spec.key in slow)
     if answer.dose is None:
-        return LadderFacts(variable=ladder.variable, trials=tuple(trials))
+        return LadderFacts(variable=ladder.variable, trials=tuple(trials), slow=hardly)
     curing = next(t for t in trials if t.spec.dose == answer.dose)
     cure = Cure(
         variable=ladder.variable,
@@ -68,7 +72,7 @@ def ladder_facts(
             steps=steps,
         ),
     )
-    return LadderFacts(variable=ladder.variable, trials=tuple(trials), cure=cure)
+    return LadderFacts(variable=ladder.variable, trials=tuple(trials), cure=cure, slow=hardly)
 
 
 def _removed(
@@ -84,28 +88,40 @@ def _removed(
     return 0.0
 
 
-def without_masks(ladders: Mapping[str, LadderFacts]) -> dict[str, LadderFacts]:
-    """Return the ladders with cures that hardly learn, next to the best trial, marked as not robust.
+def slow_learners(trials: Sequence[TrialRecord]) -> dict[str, Outcome]:
+    """Return the trials that survive but hardly learn next to the best one, and what they count as.
 
-    Surviving is not enough: weights that hardly move survive too.
+    Weights that hardly move survive too. When a stronger dose of the same variable learns better, the
+    trial's dose was too mild ("delayed"), otherwise too strong ("stalled"). Warmup trials are left out:
+    they start elsewhere and run longer.
     """
+    cured = [t for t in trials if t.outcome == "cured" and t.spec.variable != "warmup"]
+    made = {trial.spec.key: trial.start_loss - trial.end_loss for trial in cured}
     best: dict[int, float] = {}
-    for ladder in ladders.values():
-        for trial in ladder.trials:
-            if trial.outcome == "cured" and ladder.variable != "warmup":
-                made = trial.start_loss - trial.end_loss
-                best[trial.spec.from_step] = max(best.get(trial.spec.from_step, -math.inf), made)
-    result = {}
-    for name, ladder in ladders.items():
-        if ladder.cure is not None:
-            trial = ladder.trial(ladder.cure.trial)
-            reference = best.get(trial.spec.from_step, 0.0)
-            made = trial.start_loss - trial.end_loss
-            if reference > 0 and made < LEARNING_SHARE * reference:
-                slow = f"the loss fell by {made:.3g}, there by {reference:.3g}"
-                ladder = replace(ladder, cure=replace(ladder.cure, robust=False), slow=slow)
-        result[name] = ladder
-    return result
+    for trial in cured:
+        start = trial.spec.from_step
+        best[start] = max(best.get(start, 0.0), made[trial.spec.key])
+    found: dict[str, Outcome] = {}
+    for trial in cured:
+        if made[trial.spec.key] >= LEARNING_SHARE * best[trial.spec.from_step]:
+            continue
+        better = any(
+            other.spec.variable == trial.spec.variable
+            and made[other.spec.key] > made[trial.spec.key]
+            and _stronger(other.spec, trial.spec)
+            for other in cured
+        )
+        found[trial.spec.key] = "delayed" if better else "stalled"
+    return found
+
+
+def _stronger(one: TrialSpec, other: TrialSpec) -> bool:
+    """Return whether a dose changes more than another of the same variable."""
+    a, b = one.dose, other.dose
+    if isinstance(a, str) or isinstance(b, str) or a is None or b is None:
+        order = SAFER_PRECISIONS["fp16_unscaled"]
+        return a in order and b in order and order.index(str(a)) > order.index(str(b))
+    return a > b if one.variable == "batch_size" else a < b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +172,7 @@ def _reversal(facts: Facts, cause: str) -> tuple[Evidence, bool]:
     keys = (trial.spec.key,)
     if trial.divergence is not None:
         after = trial.divergence.detected - trial.spec.from_step + 1
-        detail = f"yes, {after} steps after it was put back at step {trial.spec.from_step}"
+        detail = f"{after} steps after it was put back at step {trial.spec.from_step}"
         return (
             Evidence(node="reversal", question=question, answer="yes", detail=detail, trials=keys),
             False,
@@ -167,7 +183,7 @@ def _reversal(facts: Facts, cause: str) -> tuple[Evidence, bool]:
             node="reversal", question=question, answer="not tried", detail=detail, trials=keys
         ), False
     detail = (
-        f"no: with the original value from step {trial.spec.from_step} on the run stayed stable for "
+        f"with the original value from step {trial.spec.from_step} on the run stayed stable for "
         f"{trial.steps} steps, so something that happened once set it off (a batch, a state, a fault)"
     )
     return (
@@ -223,13 +239,10 @@ def ruled_out(facts: Facts, cause: Cause) -> tuple[RuledOut, ...]:
                 )
                 found.append(RuledOut(variable=variable, why=why, masker=True, trials=keys))
             continue
-        if ladder.cure is not None and ladder.slow:
-            amount = _amount(variable, ladder.cure.dose)
-            why = f"{amount} survives but hardly learns next to the best trial: {ladder.slow}"
-            found.append(RuledOut(variable=variable, why=why, trials=keys))
-            continue
         doses = ", ".join(
-            f"{_amount(variable, record.spec.dose)} {record.outcome}" for record in ladder.trials
+            f"{_amount(variable, record.spec.dose)} "
+            + ("hardly learns" if record.spec.key in ladder.slow else record.outcome)
+            for record in ladder.trials
         )
         found.append(RuledOut(variable=variable, why=f"no robust cure: {doses}", trials=keys))
     return tuple(found)
@@ -242,7 +255,9 @@ def summary(facts: Facts, opinion: Opinion) -> str:
     if cause == "not_reproduced":
         return f"The crash is not reproducible, so no setting can be blamed: {last.detail}."
     if cause == "marginal":
-        return f"The run is at the edge of stability and no single cause can be named: {last.detail}."
+        return (
+            f"The run is at the edge of stability and no single cause can be named: {last.detail}."
+        )
     if cause == "inconclusive":
         return f"No cause could be proved: {last.detail}."
     cure = facts.ladder(cause).cure
@@ -262,7 +277,11 @@ def summary(facts: Facts, opinion: Opinion) -> str:
             f"warmup of {dose} steps instead of {setup.warmup_steps}."
         )
     if cause == "clip_norm":
-        loose = "are not clipped" if setup.clip_norm is None else f"pass the clip at {setup.clip_norm:g}"
+        loose = (
+            "are not clipped"
+            if setup.clip_norm is None
+            else f"pass the clip at {setup.clip_norm:g}"
+        )
         return (
             f"Rare bursts of the gradient {loose}: clipping at norm {dose} trains through at the "
             f"full learning rate{again}."

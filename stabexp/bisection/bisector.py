@@ -15,12 +15,12 @@ from stabexp.bisection import attribution
 from stabexp.bisection.decision_tree import walk
 from stabexp.bisection.facts import Facts, LadderFacts, Setup, healthy_norm
 from stabexp.bisection.ladder import Ladder, ladder_for
-from stabexp.bisection.dose_search import search_doses
+from stabexp.bisection.dose_search import Searched, search_doses
 from stabexp.bisection.optuna_study import DoseStudies
 from stabexp.bisection.plan import Plan, patch_for
 from stabexp.bisection.trials import TrialRunner
 from stabexp.detectors import opinion
-from stabexp.records import VARIABLES, Divergence, StepRecord, Verdict
+from stabexp.records import VARIABLES, Divergence, Outcome, StepRecord, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,29 +123,53 @@ class Bisector:
     def _ladders(self, plan: Plan, *, from_step: int) -> None:
         made = {variable: self._ladder(variable) for variable in self.variables}
         found = {v: ladder for v, ladder in made.items() if isinstance(ladder, LadderFacts)}
-        with self.open_studies(f"from-{from_step}") as studies:
+        ladders = [ladder for ladder in made.values() if isinstance(ladder, Ladder)]
+        searched = self._search(plan, ladders, from_step=from_step)
+        trials = [record for _, records in searched.values() for record in records]
+        slow = attribution.slow_learners(trials)
+        again = [
+            ladder
+            for ladder in ladders
+            if any(r.spec.key in slow for r in searched[ladder.variable][1])
+        ]
+        if again:
+            # Surviving is not enough. What a trial achieved is only known next to the best one, so the
+            # ladders of those that hardly learn are searched on with that knowledge.
+            searched |= self._search(plan, again, from_step=from_step, slow=slow)
+        for variable, (answer, records) in searched.items():
+            found[variable] = LadderFacts(variable=variable, trials=records, slow=tuple(slow))
+            if answer is not None:
+                found[variable] = attribution.ladder_facts(
+                    answer,
+                    records,
+                    records=self.case.records,
+                    onset=self.case.divergence.onset,
+                    warmup_steps=self.case.setup.warmup_steps,
+                    steps=self.case.setup.steps,
+                    slow=slow,
+                )
+        self.facts = replace(self.facts, ladders=found)
+
+    def _search(
+        self,
+        plan: Plan,
+        ladders: Sequence[Ladder],
+        *,
+        from_step: int,
+        slow: Mapping[str, Outcome] | None = None,
+    ) -> Searched:
+        counted = slow or {}
+        phase = f"from-{from_step}" + ("-learning" if slow else "")
+        with self.open_studies(phase) as studies:
             studies.reopen()
-            searched = search_doses(
-                [ladder for ladder in made.values() if isinstance(ladder, Ladder)],
+            return search_doses(
+                ladders,
                 studies=studies,
                 runner=self.runner,
                 spec_of=lambda ladder, index: plan.dose(ladder, index, from_step=from_step),
                 budget=self.budget,
+                outcome_of=lambda record: counted.get(record.spec.key, record.outcome),
             )
-        for variable, (answer, trials) in searched.items():
-            earlier = self.facts.ladder(variable).trials
-            if answer is None:
-                found[variable] = LadderFacts(variable=variable, trials=(*earlier, *trials))
-                continue
-            found[variable] = attribution.ladder_facts(
-                answer,
-                trials,
-                records=self.case.records,
-                onset=self.case.divergence.onset,
-                warmup_steps=self.case.setup.warmup_steps,
-                steps=self.case.setup.steps,
-            )
-        self.facts = replace(self.facts, ladders=attribution.without_masks(found))
 
     def _prove(self, plan: Plan) -> None:
         """Put the bad value back, and run the fix as a user would; both only for a named cause."""
@@ -157,14 +181,16 @@ class Bisector:
         reversal = plan.reversal(trial.spec)
         self.fix = self._patch(cause, cure.dose)
         self.runner.progress.phase(f"proof that it is {cause}", "the verdict")
-        specs = [plan.proof(self.fix), *([reversal] if reversal else [])]
+        specs = [plan.proof(self.fix, cure=trial.spec), *([reversal] if reversal else [])]
         proof, *rest = self.runner.run(specs)
         self.facts = replace(self.facts, proof=proof, reversal=rest[0] if rest else None)
         if proof.outcome in {"cured", "inconclusive"} or cure.stronger_dose is None:
             return
-        self.runner.progress.note("the mildest dose fails from scratch; trying the next stronger one")
+        self.runner.progress.note(
+            "the mildest dose fails from scratch; trying the next stronger one"
+        )
         self.fix = self._patch(cause, cure.stronger_dose)
-        (proof,) = self.runner.run([plan.proof(self.fix)])
+        (proof,) = self.runner.run([plan.proof(self.fix, cure=trial.spec)])
         self.facts = replace(self.facts, proof=proof, fix_dose=cure.stronger_dose)
 
     def _patch(self, variable: str, dose: Any) -> dict[str, Any]:

@@ -225,9 +225,7 @@ def noise_share(facts: Facts) -> float | None:
     Model of Large-Batch Training", appendix A. None when they were not measured.
     """
     ladder = facts.ladder("batch_size")
-    control = next(
-        (r for r in facts.controls if "early_grad_norm" in r.metrics), None
-    )
+    control = next((r for r in facts.controls if "early_grad_norm" in r.metrics), None)
     larger = [
         r
         for r in ladder.trials

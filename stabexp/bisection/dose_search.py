@@ -12,7 +12,7 @@ from stabexp.bisection.ladder import Ladder
 from stabexp.bisection.optuna_study import DoseStudies, Question
 from stabexp.bisection.search import LadderAnswer
 from stabexp.bisection.trials import TrialRunner
-from stabexp.records import TrialRecord, TrialSpec
+from stabexp.records import Outcome, TrialRecord, TrialSpec
 
 Searched = dict[str, tuple[LadderAnswer | None, tuple[TrialRecord, ...]]]
 """Variable → its answer, None when the budget ran out first, and its trials."""
@@ -25,8 +25,18 @@ def search_doses(
     runner: TrialRunner,
     spec_of: Callable[[Ladder, int], TrialSpec],
     budget: int | None,
+    outcome_of: Callable[[TrialRecord], Outcome] = lambda record: record.outcome,
 ) -> Searched:
-    """Ask and run until every ladder is decided or `budget` steps have been replayed."""
+    """Ask and run until every ladder is decided or `budget` steps have been replayed.
+
+    Args:
+        ladders: What to search.
+        studies: Where the questions come from and the answers go.
+        runner: Runs the trials.
+        spec_of: The trial for a ladder's dose, by index.
+        budget: The most steps to replay, None for no limit.
+        outcome_of: What a trial counts as.
+    """
     asked: dict[str, Question] = {}
     while True:
         for ladder in ladders:
@@ -42,7 +52,7 @@ def search_doses(
         record = runner.wait()
         studies.tell(
             asked.pop(record.spec.key),
-            record.outcome,
+            outcome_of(record),
             attributes={"trial": record.spec.key, "note": record.note},
         )
     return {ladder.variable: _answer(ladder, studies, runner) for ladder in ladders}

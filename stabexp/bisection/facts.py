@@ -32,8 +32,8 @@ class LadderFacts:
     variable: str
     trials: tuple[TrialRecord, ...] = ()
     cure: Cure | None = None
-    slow: str = ""
-    """Why its cure does not count though it survives, empty when it learns well enough."""
+    slow: tuple[str, ...] = ()
+    """Keys of the trials that survive but hardly learn next to the best one."""
     skipped: str = ""
     """Why nothing could be tried, empty when something was."""
 
@@ -93,8 +93,6 @@ def burstiness(records: Sequence[StepRecord], divergence: Divergence) -> float:
     """
     usual = healthy_norm(records, divergence.onset)
     finite = [
-        r.grad_norm
-        for r in records
-        if r.step <= divergence.onset and math.isfinite(r.grad_norm)
+        r.grad_norm for r in records if r.step <= divergence.onset and math.isfinite(r.grad_norm)
     ]
     return max(finite, default=math.nan) / usual if usual > 0 else math.nan

@@ -79,9 +79,7 @@ def judge_trial(
     return Judgement(outcome="stalled", start_loss=start, end_loss=end, note=note)
 
 
-def _start_loss(
-    spec: TrialSpec, losses: Sequence[float], original: Sequence[StepRecord]
-) -> float:
+def _start_loss(spec: TrialSpec, losses: Sequence[float], original: Sequence[StepRecord]) -> float:
     """Return the loss that the trial's state began with: the same for all trials of a checkpoint.
 
     A trial's own first steps would not do, because a change can make them much worse at once, and the

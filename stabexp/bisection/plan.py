@@ -108,14 +108,17 @@ class Plan:
             reason=f"does the crash come back when {cure.variable} is put back?",
         )
 
-    def proof(self, patch: Mapping[str, Any]) -> TrialSpec:
-        """Return the run of the patched experiment from the start, as its user would run it."""
+    def proof(self, patch: Mapping[str, Any], *, cure: TrialSpec) -> TrialSpec:
+        """Return the run of the patched experiment from the start, as its user would run it.
+
+        It goes at least as far as the trial that cured: past the end of a ramp, for one.
+        """
         shown = ", ".join(f"{key}: {value}" for key, value in patch.items())
         return TrialSpec(
             role="proof",
             patch=dict(patch),
             from_step=0,
-            until_step=self.until(0),
+            until_step=max(self.until(0), cure.until_step),
             reason=f"does the run train through with {shown}?",
         )
 

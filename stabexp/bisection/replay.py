@@ -67,9 +67,11 @@ def replay(
     finally:
         if store is not None:
             store.close()
-    if spec.variable == "precision" and not run.used_autocast and FORMATS[
-        run.number_format.name
-    ].autocast != FORMATS[program.settings.precision].autocast:
+    if (
+        spec.variable == "precision"
+        and not run.used_autocast
+        and FORMATS[run.number_format.name].autocast != FORMATS[program.settings.precision].autocast
+    ):
         raise StabexpError(
             "the training function does not use run.autocast(), so its precision cannot be changed"
         )

@@ -47,7 +47,12 @@ class TrialRunner:
     """Submits trials to a pool, reuses finished ones, and keeps all records in order."""
 
     def __init__(
-        self, bisect: RunDirectory, pool: WorkerPool, *, params: Mapping[str, Any], progress: Progress
+        self,
+        bisect: RunDirectory,
+        pool: WorkerPool,
+        *,
+        params: Mapping[str, Any],
+        progress: Progress,
     ) -> None:
         """`params` are the diverged run's parameters, which every trial shows beside its own."""
         self.bisect = bisect

@@ -1,8 +1,9 @@
 """What a replay may change, and where the change takes hold.
 
-An intervention never edits the user's objects: a schedule would write the old value back at its next
-step. It answers questions instead, which the run asks at the optimizer, data and autocast boundaries
-every step. Each answer defaults to "as it is", so an intervention changes exactly one thing.
+An intervention never edits the user's objects: a schedule would write the old value back at its
+next step. It answers questions instead, which the run asks at the optimizer, data and autocast
+boundaries every step. Each answer defaults to "as it is", so an intervention changes exactly one
+thing.
 """
 
 from __future__ import annotations

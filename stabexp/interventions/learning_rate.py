@@ -15,7 +15,7 @@ class LearningRate(Intervention):
     variable: ClassVar[str] = "learning_rate"
 
     dose: float = Field(ge=0)
-    """Factor on the configured rate: 0.5 halves it, 1.0 changes nothing, 0.0 freezes the weights."""
+    """Factor on the configured rate: 0.5 halves it, 1.0 changes nothing, 0.0 freezes the model."""
 
     def lr_scale(self, step: int, *, warmup_steps: int) -> float:
         return self.dose

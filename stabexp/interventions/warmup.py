@@ -12,7 +12,8 @@ from stabexp.interventions.base import Intervention
 class Warmup(Intervention):
     """Replaces the run's linear warmup by a longer one.
 
-    Only meaningful from step 0: a ramp that starts at a later checkpoint is a rate cut, not a warmup.
+    Only meaningful from step 0: a ramp that starts at a later checkpoint is a rate cut, no warmup.
+    Where a decay follows, it keeps the steps the run gave it; the ramp lies on top of it.
     """
 
     variable: ClassVar[str] = "warmup"

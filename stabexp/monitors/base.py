@@ -1,4 +1,4 @@
-"""What a monitor is: named numbers measured on the device, fetched with the step's one host sync."""
+"""A monitor measures named numbers on the device, fetched with the step's one host sync."""
 
 from __future__ import annotations
 

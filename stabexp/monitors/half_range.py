@@ -1,8 +1,9 @@
 """How close activations come to the largest half-precision number, and how many gradients vanish.
 
 A float16 number ends at 65,504. A replay in half precision that saw activations near it, or most
-gradient elements become zero, has shown the mechanism of a precision fault; that float32 cures is not
-enough to blame precision. Costs a pass over every activation, so it is for replays (source row B5).
+gradient elements become zero, has shown the mechanism of a precision fault; that float32 cures is
+not enough to blame precision. Costs a pass over every activation, so it is for replays (source row
+B5).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Gradient and weight norms per layer, every few steps.
 
 Where the gradients are large, or vanish, over depth is the first thing people look at. The gradient
-norms of the single parameters are known anyway (their total needs them), so only the weights are read.
+norms of the single parameters are known anyway (their total needs them), so only the weights are
+read.
 Source rows A6, A7, B3.
 """
 
@@ -50,8 +51,8 @@ class Layers(Monitor):
     def after_update(self) -> Measurements:
         measured: dict[str, Any] = {}
         for layer, weights in self._weights.items():
-            norms = torch._foreach_norm([weight.detach() for weight in weights])
-            measured[f"layers/{layer}/weight_norm"] = torch.stack(
-                [norm.float() for norm in norms]
-            ).norm()
+            wide = torch.float64 if weights[0].dtype == torch.float64 else torch.float32
+            # In the weights' own half precision the sum of squares would overflow.
+            norms = torch._foreach_norm([weight.detach() for weight in weights], 2, dtype=wide)
+            measured[f"layers/{layer}/weight_norm"] = torch.stack(norms).norm()
         return measured

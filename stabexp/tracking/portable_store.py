@@ -12,14 +12,15 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from stabexp.errors import TrackingError
 
 DATABASE = "mlflow.db"
 ARTIFACTS = "artifacts"
 
-_SCHEME = "mlflow-artifacts:"
+PORTABLE = "mlflow-artifacts:"
+"""Begins the address of artifacts that any server finds in the folder it serves."""
+
 _HOMES = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -63,27 +64,23 @@ def copy_database(source: Path, target: Path) -> None:
         old.backup(new)
 
 
-def make_portable(file: Path) -> None:
-    """Replace the artifact folders in a database by addresses relative to whatever is served.
+def relocate(file: Path, base: str = PORTABLE) -> None:
+    """Say in a database that the artifacts are in another place.
 
-    The folder of an experiment keeps its name: served from the parent of those folders, every
-    artifact is found.
+    Args:
+        file: The database.
+        base: URI of the folder that holds one folder per experiment. `PORTABLE` stands for the
+            folder a server serves; for MLflow's sake no folder's name may hold a "%" then.
     """
     with open_database(file, writable=True) as database:
         locations = database.execute("select artifact_location from experiments").fetchall()
         for (location,) in locations:
-            if location.startswith(_SCHEME):
+            if location.startswith(PORTABLE):
                 continue
-            folder = unquote(urlsplit(location).path).rstrip("/").rpartition("/")[2]
+            place = f"{base}/{location.rstrip('/').rpartition('/')[2]}"
             for table, column in _HOMES:
                 database.execute(
-                    f"update {table} set {column} = ? || substr({column}, ?) "
-                    f"where {column} = ? or substr({column}, 1, ?) = ?",
-                    (
-                        f"{_SCHEME}/{folder}",
-                        len(location) + 1,
-                        location,
-                        len(location) + 1,
-                        f"{location}/",
-                    ),
+                    f"update {table} set {column} = :place || substr({column}, :length + 1) "
+                    f"where {column} = :old or substr({column}, 1, :length + 1) = :old || '/'",
+                    {"place": place, "old": location, "length": len(location)},
                 )

@@ -117,5 +117,8 @@ def _everything(record: StepRecord, clipped: bool) -> Iterator[tuple[str, float]
 
 
 def _log10(value: float) -> float:
-    """Return the base-10 logarithm, floored at -12; NaN where there is none."""
-    return math.log10(max(value, 1e-12)) if 0 < value < math.inf else math.nan
+    """Return the base-10 logarithm, held between -12 and 6; NaN where there is none.
+
+    One loss of 1e95 would press every other curve of a chart into a line.
+    """
+    return math.log10(min(max(value, 1e-12), 1e6)) if 0 < value < math.inf else math.nan

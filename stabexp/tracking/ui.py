@@ -21,8 +21,8 @@ from stabexp.tracking.portable_store import (
     DATABASE,
     copy_database,
     is_at_home,
-    make_portable,
     open_database,
+    relocate,
 )
 from stabexp.tracking.processes import is_alive
 from stabexp.tracking.run_directory import RunDirectory
@@ -84,17 +84,17 @@ def serve(root: Path, *, run_id: str | None, port: int, say: Callable[[str], Non
     with ExitStack() as stack:
         stop = stack.enter_context(stop_signals())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stabexp-ui-")))
+        artifacts = file.absolute().parent / ARTIFACTS
         store = file
         if copied := not is_at_home(file):
             store = folder / DATABASE
             copy_database(file, store)
-            make_portable(store)
+            relocate(store, artifacts.as_uri())
         chosen = free_port(port)
         if port and chosen != port:
             say(f"port {port} is in use; taking {chosen}")
         say(f"starting MLflow on {file} (about 10 seconds) ...")
         log = folder / "server.log"
-        artifacts = file.absolute().parent / ARTIFACTS
         server = started(store, artifacts, chosen, log=log, stop=stop, upgrade=copied)
         if server is None:
             return 0
@@ -190,7 +190,8 @@ def _look_up(file: Path, run_id: str | None) -> Shown | None:
             runs = [run for run in runs if run[0] == run_id or run[2].startswith(run_id)]
             if not runs:
                 raise RunNotFoundError(
-                    f"run {run_id}: not found in {file}; leave it out to see all"
+                    f"run {run_id}: is not in {file}; if it was recorded, send it with: "
+                    "stabexp sync, else leave it out to see all there are"
                 )
         if not runs:
             return None

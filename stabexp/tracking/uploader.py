@@ -30,7 +30,14 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
 
 
-def start_uploader(directory: Path, *, uri: str | None = None) -> subprocess.Popen[bytes]:
+class Detached(subprocess.Popen[bytes]):
+    """A process that outlives this one on purpose, so nobody need wait for it."""
+
+    def __del__(self) -> None:
+        """Do not warn that it still runs."""
+
+
+def start_uploader(directory: Path, *, uri: str | None = None) -> Detached:
     """Start a process that follows this one and ships the run directory; its log is upload.log.
 
     It outlives this process, and Ctrl-C does not reach it.
@@ -41,7 +48,7 @@ def start_uploader(directory: Path, *, uri: str | None = None) -> subprocess.Pop
     home = str(Path(__file__).parents[2])
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     with open(run.path / "upload.log", "ab") as log:
-        return subprocess.Popen(
+        return Detached(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -119,7 +119,7 @@ def _view_tag(
         },
         *(_line(curve) for curve in ("loss_log10", "grad_norm_log10", "lr")),
     ]
-    full = {
+    full: dict[str, Any] = {
         "orderByAsc": False,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
@@ -144,7 +144,8 @@ def _view_tag(
             "lineSmoothness": 0,
             "selectedXAxisMetricKey": "",
         },
-    } | state
+        **state,
+    }
     packed = base64.b64encode(zlib.compress(json.dumps(full).encode())).decode()
     value = {
         "name": name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
+from stabexp.state.random_streams import isolated_streams
 from stabexp.tasks import Task
 from stabexp.tasks.settings import OptimizerSettings, ScheduleSettings
 from stabexp.training.run import Run
@@ -25,8 +26,12 @@ def yaml_loop(
         optimizer = optimizer_settings.build(model.parameters())
         scheduler = schedule.build(optimizer, settings.steps)
         scaler = run.scaler()
+        with (
+            isolated_streams()
+        ):  # what a first import or download draws is not part of the training
+            data = task.dataset()
         steps = run.steps(
-            task.dataset(), model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler
+            data, model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler
         )
         for index, batch in enumerate(steps, start=1):
             with run.autocast():

@@ -1,0 +1,1 @@
+"""Seeded faults, and scripts that measure what the project claims about them."""

@@ -1,0 +1,93 @@
+"""What every intervention promises: one file, one class, one name, and "as it is" by default."""
+
+from __future__ import annotations
+
+import pytest
+
+from stabexp.config import Document, component
+from stabexp.errors import ConfigError
+from stabexp.interventions import INTERVENTIONS, Intervention, build
+from stabexp.records import VARIABLES, Change
+
+DOSES = {
+    "learning_rate": 0.5,
+    "warmup": 25,
+    "clip_norm": 1.0,
+    "precision": "fp32",
+    "batch_size": 4,
+    "shuffle": 1,
+}
+QUESTIONS = {
+    "learning_rate": "lr_scale",
+    "warmup": "lr_scale",
+    "clip_norm": "clip_norm",
+    "precision": "precision",
+    "batch_size": "batch_multiple",
+    "shuffle": "shuffle_salt",
+}
+
+
+def answers(item):
+    return {
+        "lr_scale": item.lr_scale(3, warmup_steps=0),
+        "clip_norm": item.clip_norm(None),
+        "batch_multiple": item.batch_multiple(),
+        "precision": item.precision("bf16"),
+        "shuffle_salt": item.shuffle_salt(),
+    }
+
+
+def test_every_variable_a_bisect_changes_has_an_intervention():
+    assert set(VARIABLES) < set(INTERVENTIONS)
+    assert set(INTERVENTIONS) == set(DOSES)
+
+
+@pytest.mark.parametrize("name", INTERVENTIONS)
+def test_name_file_and_class_agree_and_the_dose_is_documented(name):
+    kind = INTERVENTIONS[name]
+    assert kind.variable == name
+    assert kind.__module__ == f"stabexp.interventions.{name}"
+    assert kind.__name__ == "".join(part.title() for part in name.split("_"))
+    assert list(kind.model_fields) == ["dose"]
+    assert kind.model_fields["dose"].description
+    assert kind.__doc__
+
+
+@pytest.mark.parametrize("name", INTERVENTIONS)
+def test_text_from_a_file_gives_the_same_intervention(name):
+    typed = component(INTERVENTIONS, "interventions", name, {"dose": DOSES[name]})
+    text = component(INTERVENTIONS, "interventions", name, {"dose": str(DOSES[name])})
+    assert typed == text
+    assert (
+        build([Change(variable=name, dose=DOSES[name])]) == build({name: DOSES[name]}) == (typed,)
+    )
+
+
+@pytest.mark.parametrize("name", INTERVENTIONS)
+def test_an_intervention_answers_one_question_differently_and_no_other(name):
+    plain = answers(Intervention())
+    changed = answers(build({name: DOSES[name]})[0])
+    assert [key for key in plain if plain[key] != changed[key]] == [QUESTIONS[name]]
+
+
+@pytest.mark.parametrize(
+    ("name", "dose", "message"),
+    [
+        ("learning_rate", -1, "expected greater than or equal to 0, found -1"),
+        ("learning_rate", "much", "expected a valid number, found 'much'"),
+        ("warmup", 2.5, "expected a valid integer"),
+        ("clip_norm", 0, "expected greater than 0, found 0"),
+        ("precision", "fp8", "expected 'fp32', 'bf16'"),
+        ("batch_size", 0, "expected greater than or equal to 1, found 0"),
+        ("shuffle", -1, "expected greater than or equal to 0"),
+        ("lerning_rate", 1, "unknown intervention; did you mean 'learning_rate'?"),
+    ],
+)
+def test_a_wrong_dose_is_refused_with_its_place(name, dose, message):
+    with pytest.raises(ConfigError) as caught:
+        build({name: dose})
+    assert str(caught.value).startswith(f"interventions.{name}")
+    assert message in str(caught.value)
+    document = Document("exp.yaml", {}, {("interventions", name): 7})
+    with pytest.raises(ConfigError, match=rf"^exp\.yaml:7: interventions\.{name}"):
+        component(INTERVENTIONS, "interventions", name, {"dose": dose}, document=document)
