@@ -2,9 +2,10 @@
 
 The watched side is what `stabexp run` gives at default settings: all step figures, the layers
 monitor, detectors, the step log on disk, a checkpoint every 50 steps, deterministic algorithms.
-Beside it stands the obvious way to measure less: two `.item()` per parameter and step. The sides take
-turns in one process, a block of steps each, in changing order, so that load on the machine meets all
-of them; the processor time of the training thread, which load changes less, is printed too.
+Beside it stands the obvious way to measure less: two `.item()` per parameter and step. The sides
+take turns in one process, a block of steps each, in changing order, so that load on the machine
+meets all of them; the processor time of the training thread, which load changes less, is printed
+too.
 
     python experiments/step_time.py [rounds] [steps per block]
 """

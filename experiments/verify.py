@@ -1,8 +1,9 @@
 """Runs every experiment on several seeds and compares the verdicts with what is known.
 
-`python -m experiments.verify` prints a table; `--write docs/verdicts.md` keeps it. Beside our verdict stand
-three simpler ways to name a cause from the same replays: always the learning rate, the first variable that
-cures in a random order (its expected hit rate), and the first that cures in a fixed order.
+`python -m experiments.verify` prints a table; `--write docs/verdicts.md` keeps it. Beside our
+verdict stand three simpler ways to name a cause from the same replays: always the learning rate,
+the first variable that cures in a random order (its expected hit rate), and the first that cures in
+a fixed order.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ _HOMES = {
     "run": "stabexp.api",
     "bisect": "stabexp.api",
     "load": "stabexp.api",
-    "RunResult": "stabexp.api",
+    "RunResult": "stabexp.records",
     "Run": "stabexp.training",
     "Fork": "stabexp.training",
     "Experiment": "stabexp.experiment",
@@ -25,13 +25,28 @@ _HOMES = {
     "StabexpError": "stabexp.errors",
 }
 
-__all__ = ["__version__", *_HOMES]
+__all__ = [
+    "Divergence",
+    "Experiment",
+    "Fork",
+    "Run",
+    "RunResult",
+    "StabexpError",
+    "StepRecord",
+    "Task",
+    "TrialRecord",
+    "Verdict",
+    "__version__",
+    "bisect",
+    "load",
+    "run",
+]
 
 if TYPE_CHECKING:
-    from stabexp.api import RunResult, bisect, load, run
+    from stabexp.api import bisect, load, run
     from stabexp.errors import StabexpError
     from stabexp.experiment import Experiment
-    from stabexp.records import Divergence, StepRecord, TrialRecord, Verdict
+    from stabexp.records import Divergence, RunResult, StepRecord, TrialRecord, Verdict
     from stabexp.tasks import Task
     from stabexp.training import Fork, Run
 

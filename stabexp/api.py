@@ -5,16 +5,14 @@ The only file that wires the parts together. The command line calls these functi
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from stabexp import experiment as experiments
-from stabexp.bisection.facts import Setup
 from stabexp.errors import (
     NotDivergedError,
     RunNotFoundError,
@@ -23,11 +21,11 @@ from stabexp.errors import (
 )
 from stabexp.records import (
     Divergence,
+    RunResult,
     StepRecord,
     TrialRecord,
     Verdict,
     from_json,
-    to_json,
 )
 from stabexp.tracking import (
     DEFAULT_ROOT,
@@ -38,9 +36,8 @@ from stabexp.tracking import (
     new_run_id,
     run_path,
 )
-from stabexp.tracking.run_directory import STORE_ID
 from stabexp.tracking.uploader import start_uploader, wait_for_upload
-from stabexp.tracking.web_view import artifact_link, runs_view_tag
+from stabexp.tracking.web_view import runs_view_tag
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,25 +46,6 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 60.0
 """How long to wait, once the work is done, for MLflow to have received it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """What became of a run."""
-
-    run_id: str
-    directory: Path
-    status: Literal["finished", "diverged"]
-    steps: int
-    """Updates made, in all."""
-    final_loss: float
-    divergence: Divergence | None
-    seconds: float
-    delivered: bool
-    """Whether MLflow has received everything; if not, `stabexp sync` sends the rest later."""
-    tracking_uri: str
-    notices: tuple[str, ...] = ()
-    """What did not go as planned without ending the run, one sentence each."""
 
 
 def run(
@@ -96,7 +74,7 @@ def run(
     """
     path = Path(path)
     experiment, document = experiments.load(path, list(overrides))
-    source = experiments.save_source(document, base=path.parent)
+    source = document.to_json() | {"base": str(path.parent.absolute())}
     directory = _create(experiment, root)
     directory.write_json(experiments.SOURCE, source)
     (directory.path / "experiment.yaml").write_text(path.read_text(encoding="utf-8"), "utf-8")
@@ -104,8 +82,10 @@ def run(
     try:
         if on_start is not None:
             on_start(directory, experiment)
+        from stabexp.training.recorded import train_recorded
+
         program = experiments.program(experiment, base=path.parent)
-        return _train(directory, program, on_step=on_step, drain_seconds=drain_seconds)
+        return train_recorded(directory, program, on_step=on_step, drain_seconds=drain_seconds)
     except BaseException as error:
         if directory.status() == "RUNNING":
             directory.finish("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
@@ -137,8 +117,10 @@ def resume(
         directory.resume()
         uploader = start_uploader(directory.path)
         try:
+            from stabexp.training.recorded import train_recorded
+
             program = experiments.program(experiment, base=base)
-            return _train(
+            return train_recorded(
                 directory, program, on_step=on_step, drain_seconds=drain_seconds, resumed=True
             )
         except BaseException as error:
@@ -164,148 +146,6 @@ def _create(experiment: experiments.Experiment, root: Path) -> RunDirectory:
     )
     directory.set_experiment_tags(dict([runs_view_tag(time_ms=time.time_ns() // 1_000_000)]))
     return directory
-
-
-def _train(
-    directory: RunDirectory,
-    program: Any,
-    *,
-    on_step: Callable[[StepRecord], None] | None,
-    drain_seconds: float,
-    resumed: bool = False,
-) -> RunResult:
-    from stabexp.state import CheckpointStore, fingerprint
-    from stabexp.training import Fork, Run, execute
-
-    started = time.monotonic()
-    settings = program.settings
-    notices: list[str] = []
-    store = CheckpointStore(
-        directory.directory("checkpoints"),
-        keep=settings.checkpoint_keep,
-        on_error=lambda error: notices.append(f"a checkpoint could not be written: {error}"),
-    )
-    fork = None
-    if resumed:
-        newest = store.newest_usable()
-        records = directory.read_steps()
-        if newest is not None:
-            fork = Fork(
-                checkpoints=store.directory,
-                step=newest.step,
-                records=[record for record in records if record.step < newest.step],
-            )
-
-    def record_step(record: StepRecord) -> None:
-        directory.log_step(record)
-        if on_step is not None:
-            on_step(record)
-
-    def record_divergence(found: Divergence, history: Sequence[StepRecord]) -> None:
-        _write_emergency(directory, found, history)
-
-    handle = Run(
-        settings,
-        fork=fork,
-        keep_saving=True,
-        checkpoints=store,
-        on_step=record_step,
-        on_divergence=record_divergence,
-    )
-    _describe(directory, program)
-    try:
-        execute(
-            program,
-            handle,
-            on_ready=lambda: directory.write_json(
-                "fingerprint.json", fingerprint(device=settings.device)
-            ),
-        )
-    finally:
-        store.close()
-        directory.write_json("data.json", {"dataset_size": handle.dataset_size})
-        _publish(directory)
-    last = handle.last_record
-    found = handle.divergence
-    if found is not None:
-        directory.write_json("divergence.json", to_json(found))
-        directory.add_artifact("divergence.json")
-        directory.set_tags(
-            {
-                "stabexp.status": "diverged",
-                "stabexp.pattern": found.pattern,
-                "stabexp.onset": found.onset,
-                "stabexp.detected": found.detected,
-                "mlflow.runName": f"{directory.run_id} DIVERGED@{found.detected}",
-                "mlflow.runColor": "#c62828",
-            }
-        )
-        directory.set_note(_divergence_note(directory, found))
-    else:
-        directory.set_tags({"stabexp.status": "healthy", "mlflow.runColor": "#2e7d32"})
-    directory.finish("FAILED" if found is not None else "FINISHED")
-    return RunResult(
-        run_id=directory.run_id,
-        directory=directory.path,
-        status="finished" if found is None else "diverged",
-        steps=handle.step,
-        final_loss=last.loss if last else float("nan"),
-        divergence=found,
-        seconds=time.monotonic() - started,
-        delivered=wait_for_upload(directory.path, drain_seconds),
-        tracking_uri=directory.manifest.tracking_uri,
-        notices=tuple(dict.fromkeys(notices)),
-    )
-
-
-def _describe(directory: RunDirectory, program: Any) -> None:
-    facts = program.describe()
-    if facts:
-        directory.log_dataset(
-            name=str(facts["name"]),
-            digest=str(facts["dataset_digest"])[:32],
-            source=f"built into the task {facts['name']}",
-            profile={"samples": facts["dataset_size"]},
-        )
-    directory.set_tags({"stabexp.checkpoints": directory.path / "checkpoints"})
-
-
-def _publish(directory: RunDirectory) -> None:
-    """Hand the files of a run to MLflow, as far as they exist."""
-    for name in ("experiment.yaml", "fingerprint.json", "steps.jsonl", "emergency.json"):
-        if (directory.path / name).exists():
-            directory.add_artifact(name)
-    index = directory.path / "checkpoints" / "checkpoints.jsonl"
-    if index.exists():
-        directory.add_artifact("checkpoints/checkpoints.jsonl", to="checkpoints")
-
-
-def _write_emergency(
-    directory: RunDirectory, found: Divergence, history: Sequence[StepRecord]
-) -> None:
-    last = list(history)[-100:]
-    directory.write_json(
-        "emergency.json",
-        {
-            "divergence": to_json(found),
-            "steps": [record.step for record in last],
-            "losses": [_text(record.loss) for record in last],
-            "gradient_norms": [_text(record.grad_norm) for record in last],
-            "checkpoint": f"checkpoints: the state after step {found.detected}",
-        },
-    )
-
-
-def _text(value: float) -> float | str:
-    return value if value - value == 0 else str(value)
-
-
-def _divergence_note(directory: RunDirectory, found: Divergence) -> str:
-    return (
-        f"# Diverged at step {found.detected}\n\n{found.message}\n\n"
-        f"- onset: step {found.onset}\n- pattern: {found.pattern.replace('_', ' ')}\n\n"
-        f"Find out why: `stabexp bisect {directory.run_id}`\n"
-    )
 
 
 def bisect(
@@ -375,7 +215,7 @@ def _divergence(directory: RunDirectory) -> Divergence:
         "FINISHED": "it trained to its end without diverging",
         "RUNNING": "it is still running, or was killed; `stabexp run --resume` goes on with it",
         "FAILED": "its training code raised an error before any divergence",
-        "KILLED": "it was interrupted before any divergence; `stabexp run --resume` goes on with it",
+        "KILLED": "it was interrupted before any divergence; `stabexp run --resume` goes on",
     }[directory.status()]
     raise NotDivergedError(f"run {directory.run_id}: nothing to bisect: {how}")
 
@@ -423,13 +263,14 @@ def _bisect(
     from stabexp.bisection.optuna_study import DoseStudies
     from stabexp.bisection.trials import Progress, TrialRunner
     from stabexp.bisection.workers import WorkerPool
+    from stabexp.reporting.publish import record_verdict
 
     uploader = start_uploader(run_directory.path)
     case = Case(
         run_id=run_directory.run_id,
         records=run_directory.read_steps(),
         divergence=divergence,
-        setup=setup_of(experiment),
+        setup=experiments.setup_of(experiment),
         dataset_size=run_directory.read_json("data.json")["dataset_size"],
         own_loop=experiment.train is not None,
         source=run_directory.read_json(experiments.SOURCE)["name"],
@@ -455,7 +296,7 @@ def _bisect(
                 variables=options["variables"],
                 budget=options["budget"],
             ).bisect()
-        _record_verdict(run_directory, directory, case.records, runner.records, verdict)
+        record_verdict(run_directory, directory, case.records, runner.records, verdict)
     except BaseException as error:
         if directory.status() == "RUNNING":
             directory.finish("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
@@ -464,85 +305,6 @@ def _bisect(
         uploader.poll()
     wait_for_upload(run_directory.path, drain_seconds)
     return verdict
-
-
-def setup_of(experiment: experiments.Experiment) -> Setup:
-    """Return how an experiment is configured, as far as the decision tree asks."""
-    micro_batch = experiment.batch.size * int(experiment.interventions.get("batch_size", 1))
-    return Setup(
-        lr=experiment.optimizer.lr if experiment.optimizer else None,
-        warmup_steps=int(experiment.interventions.get("warmup", experiment.schedule.warmup_steps)),
-        clip_norm=experiment.clip,
-        precision=experiment.precision,
-        batch_size=micro_batch * experiment.batch.accumulate,
-        micro_batch=micro_batch,
-        steps=experiment.steps,
-    )
-
-
-def _record_verdict(
-    run_directory: RunDirectory,
-    directory: RunDirectory,
-    records: Sequence[StepRecord],
-    trials: Sequence[TrialRecord],
-    verdict: Verdict,
-) -> None:
-    from stabexp.reporting import verdict_note, verdict_page
-
-    text = (run_directory.path / "experiment.yaml").read_text("utf-8")
-    steps = {
-        record.spec.key: RunDirectory.open(
-            directory.path / "trials" / record.directory
-        ).read_steps()
-        for record in trials
-    }
-    page = verdict_page(
-        verdict,
-        trials,
-        steps=records,
-        trial_steps=steps,
-        experiment=text,
-        fingerprint=run_directory.read_json("fingerprint.json"),
-    )
-    note = verdict_note(
-        verdict,
-        trials,
-        experiment=text,
-        page_link=artifact_link(STORE_ID, "report/verdict.html"),
-    )
-    tags = {
-        "stabexp.cause": verdict.cause,
-        "stabexp.confidence": f"{verdict.confidence:.2f}",
-        "stabexp.verdict": verdict.summary,
-        "stabexp.fix": json.dumps(dict(verdict.fix)),
-    }
-    data = {"verdict": to_json(verdict), "trials": [to_json(record) for record in trials]}
-    for target in (directory, run_directory):
-        folder = target.directory("report")
-        (folder / "verdict.html").write_text(page, "utf-8")
-        target.write_json("report/verdict.json", data)
-        target.add_artifact("report/verdict.html", to="report")
-        target.add_artifact("report/verdict.json", to="report")
-        target.set_note(note)
-        target.set_tags(tags)
-    if (directory.path / "optuna.db").exists():
-        directory.add_artifact("optuna.db")
-    directory.set_metrics(
-        {
-            "verdict/confidence": verdict.confidence,
-            "verdict/trials": verdict.trials,
-            "verdict/replayed_steps": verdict.replayed_steps,
-        }
-    )
-    directory.set_tags(
-        {
-            "mlflow.runName": f"bisect: {verdict.cause} ({run_directory.run_id})",
-            "mlflow.runColor": "#1565c0",
-        }
-    )
-    directory.save_view(f"bisect of {run_directory.run_id}")
-    directory.write_json("verdict.json", to_json(verdict))
-    directory.finish("FINISHED")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -606,4 +368,4 @@ def load(run_id: str, *, root: Path = DEFAULT_ROOT) -> Loaded:
     )
 
 
-__all__ = ["Loaded", "RunResult", "bisect", "load", "resume", "run", "setup_of"]
+__all__ = ["Loaded", "bisect", "load", "resume", "run"]

@@ -1,7 +1,7 @@
 """The command line: arguments → one API call → printed result → exit code.
 
-Exit codes: 0 done · 1 error · 2 usage · 3 the run diverged · 4 no verdict (inconclusive or marginal) ·
-5 not reproduced · 130 interrupted.
+Exit codes: 0 done · 1 error · 2 usage · 3 the run diverged · 4 no verdict (inconclusive or
+marginal) · 5 not reproduced · 130 interrupted.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from stabexp.errors import StabexpError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from stabexp.api import RunResult
-    from stabexp.records import Verdict
+    from stabexp.records import RunResult, Verdict
 
 DIVERGED, NO_VERDICT, NOT_REPRODUCED, INTERRUPTED = 3, 4, 5, 130
 

@@ -58,6 +58,34 @@ class Document:
                 return f"{line}: {dotted}" if dotted else line
         return f"{self.name}: {dotted}" if self.name and dotted else self.name or dotted
 
+    def to_json(self) -> dict[str, Any]:
+        """Return name and values, JSON-ready; quoted text keeps its mark."""
+        return {"name": self.name, "values": _mark_quoted(self.values)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Document:
+        """Return the document that `to_json` was called on, without its line numbers."""
+        return cls(data["name"], _restore_quoted(data["values"]))
+
+
+_QUOTED = "\u0000quoted"
+
+
+def _mark_quoted(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {key: _mark_quoted(item) for key, item in values.items()}
+    if isinstance(values, list):
+        return [_mark_quoted(item) for item in values]
+    return {_QUOTED: str(values)} if isinstance(values, Quoted) else values
+
+
+def _restore_quoted(values: Any) -> Any:
+    if isinstance(values, dict):
+        if set(values) == {_QUOTED}:
+            return Quoted(values[_QUOTED])
+        return {key: _restore_quoted(item) for key, item in values.items()}
+    return [_restore_quoted(item) for item in values] if isinstance(values, list) else values
+
 
 def read_document(path: Path) -> Document:
     """Read a YAML file without deciding any types.

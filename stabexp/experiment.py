@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from stabexp.bisection.facts import Setup
 from stabexp.config import (
     Document,
-    Quoted,
     Settings,
     component,
     guess,
@@ -328,36 +328,11 @@ SOURCE = "source.json"
 """In a run directory: the experiment as it was given, with which its replays are built."""
 
 
-def save_source(document: Document, *, base: Path) -> dict[str, Any]:
-    """Return what `open_source` needs to build the same experiment again, JSON-ready."""
-    return {"name": document.name, "base": str(base.absolute()), "values": _plain(document.values)}
-
-
-def _plain(values: Any) -> Any:
-    """Quoted text keeps its mark, so that guessing types gives the same result again."""
-    if isinstance(values, dict):
-        return {key: _plain(item) for key, item in values.items()}
-    if isinstance(values, list):
-        return [_plain(item) for item in values]
-    return {QUOTED: str(values)} if isinstance(values, Quoted) else values
-
-
-def _marked(values: Any) -> Any:
-    if isinstance(values, dict):
-        if set(values) == {QUOTED}:
-            return Quoted(values[QUOTED])
-        return {key: _marked(item) for key, item in values.items()}
-    return [_marked(item) for item in values] if isinstance(values, list) else values
-
-
-QUOTED = "\u0000quoted"
-
-
 def open_source(
     source: dict[str, Any], patch: dict[str, Any] | None = None
 ) -> tuple[Experiment, Path]:
     """Return a stored experiment, with a fix's dotted keys set, and its base folder."""
-    document = Document(source["name"], _marked(source["values"]))
+    document = Document.from_json(source)
     if patch:
         document = patched(document, patch)
     return from_document(document), Path(source["base"])
@@ -377,6 +352,20 @@ def flat(experiment: Experiment) -> dict[str, Any]:
     left_out = {"name", "description", "expect", "bisect", "tracking", "on_divergence"}
     add("", experiment.model_dump(mode="json", exclude=left_out, exclude_none=True))
     return found
+
+
+def setup_of(experiment: Experiment) -> Setup:
+    """Return how an experiment is configured, as far as the decision tree asks."""
+    micro_batch = experiment.batch.size * int(experiment.interventions.get("batch_size", 1))
+    return Setup(
+        lr=experiment.optimizer.lr if experiment.optimizer else None,
+        warmup_steps=int(experiment.interventions.get("warmup", experiment.schedule.warmup_steps)),
+        clip_norm=experiment.clip,
+        precision=experiment.precision,
+        batch_size=micro_batch * experiment.batch.accumulate,
+        micro_batch=micro_batch,
+        steps=experiment.steps,
+    )
 
 
 def replay_job(directory: str) -> Any:

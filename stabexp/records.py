@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 Pattern = Literal[
@@ -29,9 +29,9 @@ reversal: the cure, then the original value put back · proof: the final fix as 
 Outcome = Literal["cured", "delayed", "diverged", "stalled", "inconclusive"]
 """What became of a trial.
 
-cured: reached its horizon and still learned · stalled: reached it without learning · delayed: diverged
-clearly later than the control · diverged: diverged at about the same distance · inconclusive: could not
-be run to a judgement (the reason is in `TrialRecord.note`).
+cured: reached its horizon and still learned · stalled: reached it without learning · delayed:
+diverged clearly later than the control · diverged: diverged at about the same distance ·
+inconclusive: could not be run to a judgement (the reason is in `TrialRecord.note`).
 """
 
 Cause = Literal[
@@ -287,18 +287,41 @@ class Verdict:
     """What to type next."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What became of a run."""
+
+    run_id: str
+    directory: Path
+    status: Literal["finished", "diverged"]
+    steps: int
+    """Updates made, in all."""
+    final_loss: float
+    divergence: Divergence | None
+    seconds: float
+    delivered: bool
+    """Whether MLflow has received everything; if not, `stabexp sync` sends the rest later."""
+    tracking_uri: str
+    notices: tuple[str, ...] = ()
+    """What did not go as planned without ending the run, one sentence each."""
+
+
 _T = TypeVar("_T")
 
 
-@cache
+_adapters: dict[type, Any] = {}
+
+
 def _adapter(kind: type) -> Any:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind)
+    if kind not in _adapters:
+        _adapters[kind] = TypeAdapter(kind)
+    return _adapters[kind]
 
 
 def to_json(record: Any) -> dict[str, Any]:
-    """Return a record as JSON-ready values; NaN and ±Inf become the strings "nan", "inf", "-inf"."""
+    """Return a record as JSON-ready values; NaN and ±Inf become "nan", "inf", "-inf"."""
     plain: dict[str, Any] = _plain(dataclasses.asdict(record))
     return plain
 

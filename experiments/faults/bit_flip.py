@@ -1,6 +1,7 @@
 """Digits on a machine whose memory is faulty: once in a while a bit of a weight flips.
 
-The flips come from the operating system's entropy, not from any seed, so no replay meets the same ones.
+The flips come from the operating system's entropy, not from any seed, so no replay meets the same
+ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From what the trials did to a verdict: cause, confidence, what is ruled out, and the fix.
 
 Two opinions that look at different things, the step records before any replay and the replays
-themselves, are the best measure of confidence: where they agreed, the replays were right in 134 of 139
-incidents, and where they disagreed in 27 of 34. A proof that is missing lowers what is claimed.
+themselves, are the best measure of confidence: where they agreed, the replays were right in 134 of
+139 incidents, and where they disagreed in 27 of 34. A proof that is missing lowers what is claimed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stabexp.bisection.decision_tree import walk
-from stabexp.bisection.ladder import SAFER_PRECISIONS
 from stabexp.bisection.facts import Facts, LadderFacts, healthy_norms
+from stabexp.bisection.ladder import SAFER_PRECISIONS
 from stabexp.bisection.search import LadderAnswer
 from stabexp.interventions import ramp
 from stabexp.records import (
@@ -89,11 +89,11 @@ def _removed(
 
 
 def slow_learners(trials: Sequence[TrialRecord]) -> dict[str, Outcome]:
-    """Return the trials that survive but hardly learn next to the best one, and what they count as.
+    """Return the trials that hardly learn next to the best one, and what they count as.
 
-    Weights that hardly move survive too. When a stronger dose of the same variable learns better, the
-    trial's dose was too mild ("delayed"), otherwise too strong ("stalled"). Warmup trials are left out:
-    they start elsewhere and run longer.
+    Weights that hardly move survive too. When a stronger dose of the same variable learns better,
+    the trial's dose was too mild ("delayed"), otherwise too strong ("stalled"). Warmup trials are
+    left out: they start elsewhere and run longer.
     """
     cured = [t for t in trials if t.outcome == "cured" and t.spec.variable != "warmup"]
     made = {trial.spec.key: trial.start_loss - trial.end_loss for trial in cured}
@@ -138,7 +138,7 @@ class Opinion:
 
 
 def judge(facts: Facts) -> Opinion:
-    """Walk the tree, then ask whether the cause stands: does the crash return, does the fix hold?"""
+    """Walk the tree, then ask whether its cause stands: does the crash return, the fix hold?"""
     cause, path = walk(facts)
     if cause not in VARIABLE_CAUSES:
         return Opinion(cause=cause, path=path)
@@ -184,7 +184,7 @@ def _reversal(facts: Facts, cause: str) -> tuple[Evidence, bool]:
         ), False
     detail = (
         f"with the original value from step {trial.spec.from_step} on the run stayed stable for "
-        f"{trial.steps} steps, so something that happened once set it off (a batch, a state, a fault)"
+        f"{trial.steps} steps, so something that happened once set it off: a batch, a state"
     )
     return (
         Evidence(node="reversal", question=question, answer="no", detail=detail, trials=keys),
@@ -248,7 +248,7 @@ def ruled_out(facts: Facts, cause: Cause) -> tuple[RuledOut, ...]:
     return tuple(found)
 
 
-def summary(facts: Facts, opinion: Opinion) -> str:
+def summary(facts: Facts, opinion: Opinion) -> str:  # noqa: PLR0911
     """Return the verdict in one sentence."""
     cause, setup = opinion.cause, facts.setup
     last = next((step for step in reversed(opinion.path) if step.decisive), opinion.path[-1])

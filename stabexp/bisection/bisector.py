@@ -1,7 +1,7 @@
 """One bisect, from the diverged run to the verdict: controls, placebos, doses, reversal, proof.
 
-Each phase could make the next ones meaningless, so it is judged before they begin. Within a phase all
-trials run side by side.
+Each phase could make the next ones meaningless, so it is judged before they begin. Within a phase
+all trials run side by side.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from stabexp.bisection import attribution
 from stabexp.bisection.decision_tree import walk
+from stabexp.bisection.dose_search import Searched, search_doses
 from stabexp.bisection.facts import Facts, LadderFacts, Setup, healthy_norm
 from stabexp.bisection.ladder import Ladder, ladder_for
-from stabexp.bisection.dose_search import Searched, search_doses
 from stabexp.bisection.optuna_study import DoseStudies
 from stabexp.bisection.plan import Plan, patch_for
 from stabexp.bisection.trials import TrialRunner
@@ -87,8 +87,8 @@ class Bisector:
             self._ladders(plan, from_step=good)
             if good > 0 and not self._any_cure():
                 self.runner.progress.note(
-                    "nothing cures from the last good checkpoint; its state may be damaged already, "
-                    "so every variable is tried again from step 0"
+                    "nothing cures from the last good checkpoint; its state may be damaged "
+                    "already, so every variable is tried again from step 0"
                 )
                 self._ladders(plan, from_step=0)
             self._prove(plan)
@@ -133,8 +133,8 @@ class Bisector:
             if any(r.spec.key in slow for r in searched[ladder.variable][1])
         ]
         if again:
-            # Surviving is not enough. What a trial achieved is only known next to the best one, so the
-            # ladders of those that hardly learn are searched on with that knowledge.
+            # Surviving is not enough. What a trial achieved is only known next to the best one, so
+            # the ladders of those that hardly learn are searched on with that knowledge.
             searched |= self._search(plan, again, from_step=from_step, slow=slow)
         for variable, (answer, records) in searched.items():
             found[variable] = LadderFacts(variable=variable, trials=records, slow=tuple(slow))

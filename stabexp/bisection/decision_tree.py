@@ -1,8 +1,9 @@
 """The decision tree as data: questions in order, each answered from facts, each leading somewhere.
 
-Cures are not causes: a lower rate cures most faults. So a cure only opens a question; what was seen (a
-number lost in half precision, bursts of the gradient, a full rate that is fine once ramped up) and how
-the run was configured decide it. Questions whose answer would make all later ones meaningless come first.
+Cures are not causes: a lower rate cures most faults. So a cure only opens a question; what was seen
+(a number lost in half precision, bursts of the gradient, a full rate that is fine once ramped up)
+and how the run was configured decide it. Questions whose answer would make all later ones
+meaningless come first.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def _control(facts: Facts) -> Answer:
         if record.mismatch is not None and record.mismatch <= facts.divergence.onset:
             return Answer(
                 yes=False,
-                detail=f"the unchanged replay from step {record.spec.from_step} first differs at step "
-                f"{record.mismatch}, in {record.mismatch_field}, before the onset at step "
+                detail=f"the unchanged replay from step {record.spec.from_step} first differs at "
+                f"step {record.mismatch}, in {record.mismatch_field}, before the onset at step "
                 f"{facts.divergence.onset}",
                 trials=keys,
             )
@@ -153,7 +154,7 @@ def _precision(facts: Facts) -> Answer:
     if ladder.cured:
         return Answer(
             yes=False,
-            detail="a wider format cures, but no overflow, lost update or vanished gradient was seen",
+            detail="a wider format cures, but no overflow or lost update was seen",
             trials=_keys(ladder.trials),
         )
     return Answer(
@@ -202,17 +203,17 @@ def _batch_size(facts: Facts) -> Answer:
     if not others:
         return Answer(
             yes=True,
-            detail=f"{size} samples per update; ×{cure.dose} cures at the same rate and nothing else does",
+            detail=f"{size} per update; ×{cure.dose} cures at the same rate and nothing else does",
             trials=(cure.trial,),
         )
-    # A lower rate averages the same noise over more steps, so it cures as well. But at the full rate the
-    # run is fine once the noise is gone: what is out of range is the batch.
+    # A lower rate averages the same noise over more steps, so it cures as well. But at the full
+    # rate the run is fine once the noise is gone: what is out of range is the batch.
     share = noise_share(facts)
     known = "could not be measured" if share is None else f"is {share:.0%} of its squared size"
     return Answer(
         yes=share is not None and share > NOISE_SHARE,
-        detail=f"{size} samples per update and ×{cure.dose} cures at the same rate; sampling noise in "
-        f"the gradient {known}; also cured by {', '.join(others)}",
+        detail=f"{size} per update and ×{cure.dose} cures at the same rate; sampling noise in the "
+        f"gradient {known}; also cured by {', '.join(others)}",
         trials=(cure.trial,),
     )
 
@@ -220,9 +221,9 @@ def _batch_size(facts: Facts) -> Answer:
 def noise_share(facts: Facts) -> float | None:
     """Return which share of the squared gradient norm at the run's batch is sampling noise, 0 to 1.
 
-    From the gradient norms at two batch sizes, the run's and the largest one tried, over the first steps
-    after the same checkpoint: E|g_B|² = |G|² + tr(Σ)/B. Source: McCandlish et al. 2018, "An Empirical
-    Model of Large-Batch Training", appendix A. None when they were not measured.
+    From the gradient norms at two batch sizes, the run's and the largest one tried, over the first
+    steps after the same checkpoint: E|g_B|² = |G|² + tr(Σ)/B. Source: McCandlish et al. 2018, "An
+    Empirical Model of Large-Batch Training", appendix A. None when they were not measured.
     """
     ladder = facts.ladder("batch_size")
     control = next((r for r in facts.controls if "early_grad_norm" in r.metrics), None)
@@ -255,8 +256,8 @@ def _clip_norm(facts: Facts) -> Answer:
     if seen < HEALTHY_STEPS:
         return Answer(
             yes=False,
-            detail=f"clipping at {float(cure.dose):.3g} cures, but {seen} steps before the onset are "
-            "too few to tell a burst from the usual gradient",
+            detail=f"clipping at {float(cure.dose):.3g} cures, but {seen} steps before the onset "
+            "are too few to tell a burst from the usual gradient",
             trials=(cure.trial,),
         )
     usual = healthy_norm(facts.records, facts.divergence.onset)
@@ -293,8 +294,8 @@ def _warmup(facts: Facts) -> Answer:
     needed = max(HELD_STEPS, facts.divergence.detected + 1)
     return Answer(
         yes=held >= needed,
-        detail=f"a linear ramp over {cure.dose} steps from scratch cures, and the run then holds for "
-        f"{held} steps at the full rate (the crash took {facts.divergence.detected + 1}); "
+        detail=f"a linear ramp over {cure.dose} steps from scratch cures, and the run then holds "
+        f"for {held} steps at the full rate (the crash took {facts.divergence.detected + 1}); "
         f"the run's own ramp has {facts.setup.warmup_steps} steps",
         trials=(cure.trial,),
     )

@@ -78,7 +78,8 @@ def healthy_norms(records: Sequence[StepRecord], onset: int, *, window: int = 10
 def healthy_norm(records: Sequence[StepRecord], onset: int) -> float:
     """Return the run's usual gradient norm while healthy; NaN when no step was.
 
-    A run that was wrong from its first steps has no healthy norm; then its first finite one stands in.
+    A run that was wrong from its first steps has no healthy norm; then its first finite one stands
+    in.
     """
     norms = healthy_norms(records, onset)
     if norms:

@@ -1,12 +1,13 @@
 """What became of a trial: one pure judgement, from its records and the diverged run's.
 
-A replay that no longer diverges is not cured when it no longer learns either: a learning rate divided
-by a thousand "cures" anything. So survival counts only with progress, compared with the progress the
-diverged run itself made while it was healthy.
+A replay that no longer diverges is not cured when it no longer learns either: a learning rate
+divided by a thousand "cures" anything. So survival counts only with progress, compared with the
+progress the diverged run itself made while it was healthy.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -73,8 +74,8 @@ def judge_trial(
         )
         return Judgement(outcome="delayed", start_loss=start, end_loss=end, note=note)
     note = (
-        f"no divergence in {len(records)} steps, but it did not learn: loss {start:.4g} → {end:.4g},"
-        f" a fall of {made:.3g} where {needed:.3g} is the least that counts"
+        f"no divergence in {len(records)} steps, but it did not learn: loss {start:.4g} → "
+        f"{end:.4g}, a fall of {made:.3g} where {needed:.3g} is the least that counts"
     )
     return Judgement(outcome="stalled", start_loss=start, end_loss=end, note=note)
 
@@ -82,8 +83,8 @@ def judge_trial(
 def _start_loss(spec: TrialSpec, losses: Sequence[float], original: Sequence[StepRecord]) -> float:
     """Return the loss that the trial's state began with: the same for all trials of a checkpoint.
 
-    A trial's own first steps would not do, because a change can make them much worse at once, and the
-    way back from there is no progress.
+    A trial's own first steps would not do, because a change can make them much worse at once, and
+    the way back from there is no progress.
     """
     before = [r.loss for r in original if spec.from_step - 5 <= r.step < spec.from_step]
     if spec.from_trial or not before:
@@ -97,8 +98,8 @@ def needed_progress(
     """Return by how much the loss must fall for a surviving trial to count as learning.
 
     A quarter of what the diverged run achieved from the same step while healthy. Progress that is
-    within the noise of the batches cannot be asked for; then the loss only must not have risen above
-    that noise.
+    within the noise of the batches cannot be asked for; then the loss only must not have risen
+    above that noise.
     """
     healthy = [r.loss for r in original if from_step <= r.step < crash.onset]
     healthy = [loss for loss in healthy if math.isfinite(loss)]
@@ -118,7 +119,7 @@ def noise(records: Sequence[StepRecord], before: int, *, window: int = 32) -> fl
     losses = [r.loss for r in records if r.step < before and math.isfinite(r.loss)][-window:]
     if len(losses) < 4:
         return 0.0
-    jumps = [abs(b - a) for a, b in zip(losses, losses[1:], strict=False)]
+    jumps = [abs(b - a) for a, b in itertools.pairwise(losses)]
     # The median of |x - y| of two normal draws is 0.954 standard deviations.
     return statistics.median(jumps) / 0.954
 

@@ -1,8 +1,8 @@
 """Which replays a bisect makes: where they start, how long they run, and why.
 
-A cure is only believed after six times the steps the unchanged replay needs to diverge (at least forty
-more): of replays that looked cured after twice that time, 27 % diverged later; after six times, 7 %.
-The run's own planned end is a natural horizon too, so no replay goes past it.
+A cure is only believed after six times the steps the unchanged replay needs to diverge (at least
+forty more): of replays that looked cured after twice that time, 27 % diverged later; after six
+times, 7 %. The run's own planned end is a natural horizon too, so no replay goes past it.
 """
 
 from __future__ import annotations
@@ -74,16 +74,14 @@ class Plan:
             held = max(HORIZON_LEAST, self.divergence.detected + 1)
             until = min(self.steps, max(self.until(0), int(dose) + held))
         revert = self.divergence.detected + 1
-        if ladder.variable == "warmup":
-            save = None  # a ramp cannot be taken back once it is over
-        else:
-            save = revert if revert < until else None
+        # A ramp that is over cannot be taken back, so a warmup trial keeps nothing.
+        keeps = ladder.variable != "warmup" and revert < until
         return TrialSpec(
             role="dose",
             changes=(Change(variable=ladder.variable, dose=dose),),
             from_step=from_step,
             until_step=until,
-            save_at=save,
+            save_at=revert if keeps else None,
             reason=f"does {ladder.label(index)} cure it?",
         )
 

@@ -1,7 +1,7 @@
 """One trial: the same training function, from a checkpoint, with one thing changed.
 
-This is the job that worker processes run. Everything it needs is on disk, and everything it finds is on
-disk before it answers.
+This is the job that worker processes run. Everything it needs is on disk, and everything it finds
+is on disk before it answers.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def survey(origin: Origin) -> int:
 def first_mismatch(
     original: Sequence[StepRecord], replayed: Sequence[StepRecord]
 ) -> tuple[int | None, str]:
-    """Return the first step whose record differs in any bit, and the field; (None, "") when equal."""
+    """Return the first step whose record differs in any bit, and the field; else (None, "")."""
     recorded = {record.step: record for record in original}
     for record in replayed:
         before = recorded.get(record.step)
@@ -149,7 +149,7 @@ def first_mismatch(
             continue
         for field in COMPARED:
             a, b = getattr(before, field), getattr(record, field)
-            if a != b and not (a != a and b != b):
+            if a != b and str(a) != str(b):  # NaN is the same as NaN here
                 return record.step, field
     return None, ""
 

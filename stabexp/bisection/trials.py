@@ -1,7 +1,7 @@
 """Runs trials in worker processes, and never one twice.
 
-A trial is known by what it does (its spec's key). Its directory holds its step log and, once it ran to
-its end, its record: so a bisect that was killed finds what is finished and runs only the rest.
+A trial is known by what it does (its spec's key). Its directory holds its step log and, once it ran
+to its end, its record: so a bisect that was killed finds what is finished and runs only the rest.
 """
 
 from __future__ import annotations

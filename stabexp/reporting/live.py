@@ -1,6 +1,7 @@
 """What a terminal shows while something runs: one line per finished thing, and what runs now.
 
-On a terminal the last line is live. In a log file only finished things appear, so that it stays readable.
+On a terminal the last line is live. In a log file only finished things appear, so that it stays
+readable.
 """
 
 from __future__ import annotations

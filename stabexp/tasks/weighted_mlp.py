@@ -1,7 +1,7 @@
 """Digits with importance weights: a few samples count hundreds of times, as in off-policy learning.
 
-The weights are right (they correct for how the samples were drawn), so no sample is bad. But the gradient
-comes in rare bursts, and training with such weights is known to need clipping.
+The weights are right (they correct for how the samples were drawn), so no sample is bad. But the
+gradient comes in rare bursts, and training with such weights is known to need clipping.
 """
 
 from __future__ import annotations

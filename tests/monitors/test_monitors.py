@@ -93,7 +93,8 @@ def test_layer_norms_of_half_precision_weights_do_not_overflow():
         model.weight.fill_(300.0)  # the norm is 90,000: beyond float16, though no element is
     monitor = Layers()
     monitor.attach(model)
-    assert monitor.after_update()["layers/model/weight_norm"].item() == pytest.approx(90_000)
+    norm = monitor.after_update()["layers/model/weight_norm"].item()
+    assert norm == pytest.approx(90_000, rel=1e-3)
 
 
 def test_half_range_sees_large_activations_overflow_and_vanished_gradients(model):

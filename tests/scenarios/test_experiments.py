@@ -49,4 +49,4 @@ def test_the_verdict_is_the_known_one(file, tmp_path):
     assert verdict.cause == expected, verdict.summary
     if verdict.fix:
         assert verdict.fix_proved
-    assert [step.node for step in verdict.path][0] == "control"
+    assert verdict.path[0].node == "control"
