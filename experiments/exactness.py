@@ -159,7 +159,7 @@ def overflowing(run: Run) -> None:
         with torch.autocast("cpu", torch.float16):
             loss = task.loss(model, batch)
         run.log(loss)
-        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         scaler.step(optimizer)
@@ -215,7 +215,8 @@ def augmented(run: Run, workers: int = 0) -> None:
 def case_program(name: str) -> Program:
     """Return what a configuration trains."""
     experiment = validate(Experiment, Document(name, CASES[name][1]))
-    return program(experiment, base=Path())
+    made: Program = program(experiment, base=Path())
+    return made
 
 
 def straight(name: str, directory: Path) -> dict[str, Any]:

@@ -100,16 +100,18 @@ def table(rows: Sequence[Row]) -> str:
         )
     faults = [row for row in rows if row.expected != "healthy"]
     count = len(faults)
+    always = sum(row.expected == "learning_rate" for row in faults)
+    by_chance = sum(row.random_order for row in faults)
     lines += [
         "",
-        f"Right verdicts: **{sum(r.right for r in rows)} of {len(rows)}**. On the {count} runs that "
-        "diverge, the same replays read in simpler ways:",
+        f"Right verdicts: **{sum(r.right for r in rows)} of {len(rows)}**. On the {count} runs "
+        "that diverge, the same replays read in simpler ways:",
         "",
         "| way to name the cause | right |",
         "|---|---|",
         f"| stabexp | {sum(r.right for r in faults)} of {count} |",
-        f"| always the learning rate | {sum(r.expected == 'learning_rate' for r in faults)} of {count} |",
-        f"| first cure, random order (expected) | {sum(r.random_order for r in faults):.1f} of {count} |",
+        f"| always the learning rate | {always} of {count} |",
+        f"| first cure, random order (expected) | {by_chance:.1f} of {count} |",
         f"| first cure, fixed order | {sum(r.first_cure for r in faults)} of {count} |",
     ]
     return "\n".join(lines)

@@ -313,22 +313,21 @@ def demo(
 ) -> None:
     """Train a small network that diverges, find out why, prove it, and show where to look."""
     import time
-    from importlib.resources import as_file, files
-
-    from stabexp.errors import StabexpError
+    from importlib.resources import files
 
     started = time.monotonic()
-    with as_file(files("stabexp") / "demo" / "unclipped_bursts.yaml") as file:
-        print(f"1. training: stabexp run {file.name}\n")
-        result = _run(file, [], None, root, quiet=quiet)
-        _print_run(result, root)
-        if result.divergence is None:
-            raise StabexpError("the demo did not diverge here; please report this with its output")
-        print(f"\n2. bisecting: stabexp bisect --root {root} {result.run_id}\n")
-        _bisect(result.run_id, root=root, quiet=quiet)
+    file = root / "unclipped_bursts.yaml"
+    root.mkdir(parents=True, exist_ok=True)
+    file.write_bytes((files("stabexp") / "demo" / file.name).read_bytes())
+    print(f"1. training: stabexp run --root {root} {file}\n", flush=True)
+    result = _run(file, [], None, root, quiet=quiet)
+    _print_run(result, root)
+    if result.divergence is None:
+        raise StabexpError("the demo did not diverge here; please report this with its output")
+    print(f"\n2. bisecting: stabexp bisect --root {root} {result.run_id}\n", flush=True)
+    _bisect(result.run_id, root=root, quiet=quiet)
     _print_verdict(result.run_id, root)
-    print(f"\n3. look at it: stabexp ui --root {root} {result.run_id}")
-    print(f"   the report: {result.directory / 'report' / 'verdict.html'}")
+    print(f"the report: {result.directory / 'report' / 'verdict.html'}")
     print(f"({time.monotonic() - started:.0f} s in all)")
 
 

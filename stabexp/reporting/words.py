@@ -148,13 +148,17 @@ def confidence(value: float) -> str:
     """Return a confidence as a number and what the number means."""
     if not 0 <= value <= 1:
         return "not stated"
+    if value == 0:
+        return "0: no cause is named"
     share = round(100 * value)
     return f"{value:.2f} (of verdicts with this evidence, about {share} in 100 are right)"
 
 
 def confidence_word(value: float) -> str:
     """Return a confidence as one word."""
-    steps = ((0.95, "very high"), (0.85, "high"), (0.7, "fair"), (0.5, "low"), (0.0, "very low"))
+    steps = ((0.95, "very high"), (0.85, "high"), (0.7, "fair"), (0.5, "low"), (1e-9, "very low"))
+    if value == 0:
+        return "no"
     return next((word for least, word in steps if value >= least), "unknown")
 
 
@@ -163,7 +167,8 @@ def cost(verdict: Verdict) -> str:
     text = f"{count(verdict.trials, 'trial')}, {count(verdict.replayed_steps, 'replayed step')}"
     if verdict.crash_steps > 0:
         times = verdict.replayed_steps / verdict.crash_steps
-        text += f" ({times:.2g} × the {count(verdict.crash_steps, 'step')} to the divergence)"
+        shown = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
+        text += f" ({shown} × the {count(verdict.crash_steps, 'step')} to the divergence)"
     return f"{text}, {duration(verdict.seconds)}"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from stabexp import detectors as detection
 from stabexp import interventions as changing
 from stabexp import monitors as measuring
+from stabexp.detectors.good import MARGIN
 from stabexp.errors import CheckpointError, NotReplayableError, TrainingError
 from stabexp.records import Divergence, StepRecord
 from stabexp.state.checkpoints import CheckpointStore
@@ -285,8 +286,8 @@ class Run:
             if self._on_divergence is not None:
                 self._on_divergence(self.divergence, tuple(self._history))
         elif self._checkpoint_due():
+            self._protect_last_good()  # before the save, which removes older ones in the background
             self._save()
-            self._protect_last_good()
 
     def _remember(self, record: StepRecord) -> None:
         """Keep the run's first record, which says where the loss began, and the latest ones."""
@@ -300,14 +301,15 @@ class Run:
         return self.step == self.save_at
 
     def _protect_last_good(self) -> None:
-        """Keep the newest state that still looks good from a distance, whatever is pruned later."""
-        if self.checkpoints is None:
+        """Keep the newest state that still looks good from a distance, and those not yet distant."""
+        if self.checkpoints is None or not self.keep_saving:
             return
         steps = [info.step for info in self.checkpoints.infos() if info.finite]
-        distance = 2 * self.settings.checkpoint_every
-        good = detection.last_good_step(tuple(self._history), self.step - distance, steps)
-        if good is not None:
-            self.checkpoints.protect(good)
+        seen = self.step - 2 * self.settings.checkpoint_every
+        good = detection.last_good_step(tuple(self._history), seen, steps)
+        young = [step for step in steps if step > seen - MARGIN]
+        with suppress(CheckpointError, OSError):  # as in `_save`
+            self.checkpoints.protect(*young, *(() if good is None else (good,)))
 
     def _record(self, measured: Measured) -> StepRecord:
         now = time.perf_counter()

@@ -57,15 +57,16 @@ def test_norms_ratio_rate_and_samples_are_what_they_say(train):
         assert record.metrics == {"accuracy": 0.5}
         assert record.layers is None or record.step == 0
     assert records[-1].param_norm == pytest.approx(final, rel=1e-5)
-    assert set(records[0].layers) == {"1", "3"}
+    assert set(records[0].layers) == {"1", "4"}
     assert len({record.digest for record in records}) == 4
     assert run.dataset_size == 1797
 
 
-def test_a_rate_kept_in_a_tensor_is_recorded_as_it_was_in_the_update(train):
+@pytest.mark.parametrize("make", [float, torch.tensor], ids=["number", "tensor"])
+def test_the_rate_is_recorded_as_it_was_in_the_update_and_left_as_it_was(train, make):
     def loop(run):
         model = TASK.model()
-        optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.5), foreach=False)
+        optimizer = torch.optim.Adam(model.parameters(), lr=make(0.5), foreach=False)
         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
         rate = optimizer.param_groups[0]["lr"]
         for batch in run.steps(
@@ -74,10 +75,12 @@ def test_a_rate_kept_in_a_tensor_is_recorded_as_it_was_in_the_update(train):
             loss = TASK.loss(model, batch)
             run.log(loss)
             loss.backward()
+            before = float(optimizer.param_groups[0]["lr"])
             optimizer.step()
+            assert float(optimizer.param_groups[0]["lr"]) == before
             scheduler.step()
             optimizer.zero_grad()
-            assert optimizer.param_groups[0]["lr"] is rate
+            assert make is float or optimizer.param_groups[0]["lr"] is rate
 
     for interventions, factor in (({}, 1.0), ({"learning_rate": 0.5}, 0.5)):
         settings = RunSettings(name="figures", steps=3, interventions=interventions)
