@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +85,8 @@ def run(
         from stabexp.training.recorded import train_recorded
 
         program = experiments.program(experiment, base=path.parent)
-        return train_recorded(directory, program, on_step=on_step, drain_seconds=drain_seconds)
+        result = train_recorded(directory, program, on_step=on_step)
+        return _delivered(result, drain_seconds)
     except BaseException as error:
         if directory.status() == "RUNNING":
             directory.finish("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
@@ -120,9 +121,8 @@ def resume(
             from stabexp.training.recorded import train_recorded
 
             program = experiments.program(experiment, base=base)
-            return train_recorded(
-                directory, program, on_step=on_step, drain_seconds=drain_seconds, resumed=True
-            )
+            result = train_recorded(directory, program, on_step=on_step, resumed=True)
+            return _delivered(result, drain_seconds)
         except BaseException as error:
             if directory.status() == "RUNNING":
                 directory.finish("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
@@ -146,6 +146,11 @@ def _create(experiment: experiments.Experiment, root: Path) -> RunDirectory:
     )
     directory.set_experiment_tags(dict([runs_view_tag(time_ms=time.time_ns() // 1_000_000)]))
     return directory
+
+
+def _delivered(result: RunResult, seconds: float) -> RunResult:
+    """Wait for MLflow to have received everything, and say whether it has."""
+    return replace(result, delivered=wait_for_upload(result.directory, seconds))
 
 
 def bisect(

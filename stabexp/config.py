@@ -109,10 +109,7 @@ def read_document(path: Path) -> Document:
 
 
 def _siblings(path: Path) -> list[str]:
-    try:
-        return [p.name for p in path.parent.iterdir() if p.suffix in {".yaml", ".yml", ".py"}]
-    except OSError:
-        return []
+    return [p.name for p in path.parent.glob("*") if p.suffix in {".yaml", ".yml"}]
 
 
 def parse_document(text: str, *, name: str = "<text>") -> Document:

@@ -9,7 +9,6 @@ from stabexp.records import Divergence, RunResult, StepRecord, to_json
 from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.fingerprint import fingerprint
 from stabexp.tracking.run_directory import RunDirectory
-from stabexp.tracking.uploader import wait_for_upload
 from stabexp.training.execute import execute
 from stabexp.training.fork import Fork
 from stabexp.training.run import Run
@@ -21,10 +20,11 @@ def train_recorded(
     program: Program,
     *,
     on_step: Callable[[StepRecord], None] | None,
-    drain_seconds: float,
     resumed: bool = False,
 ) -> RunResult:
     """Train, from the start or from the newest checkpoint, and record all of it in `directory`.
+
+    Sending it to MLflow is somebody else's work, so the result is not yet delivered.
 
     Raises:
         TrainingError: If the training code raised; what was recorded until then is kept.
@@ -105,7 +105,7 @@ def train_recorded(
         final_loss=last.loss if last else float("nan"),
         divergence=found,
         seconds=time.monotonic() - started,
-        delivered=wait_for_upload(directory.path, drain_seconds),
+        delivered=False,
         tracking_uri=directory.manifest.tracking_uri,
         notices=tuple(dict.fromkeys(notices)),
     )

@@ -301,7 +301,7 @@ class Run:
         return self.step == self.save_at
 
     def _protect_last_good(self) -> None:
-        """Keep the newest state that still looks good from a distance, and those not yet distant."""
+        """Keep the newest state that looks good from a distance, and those not yet distant."""
         if self.checkpoints is None or not self.keep_saving:
             return
         steps = [info.step for info in self.checkpoints.infos() if info.finite]

@@ -91,7 +91,7 @@ def test_a_trial_saves_before_one_step_only_and_ends_where_it_is_told(train, tmp
 
 
 @pytest.mark.parametrize("keep", [1, 3])
-@pytest.mark.parametrize("every", [1, 2, 5, 10])
+@pytest.mark.parametrize("every", [1, 2, 5, 6])
 def test_a_healthy_run_ends_after_its_last_step_and_keeps_the_last_good_state(
     train, tmp_path, keep, every
 ):
