@@ -52,6 +52,10 @@ LARGE = {"size": 256, "accumulate": 3}
 """768 of the 1,797 digits in each step: a pass ends in the middle of a batch every third step."""
 
 
+WORKERS: Section = {"size": 64, "accumulate": 3, "workers": 2}
+"""192 digits in each step: the second pass begins in the tenth step."""
+
+
 def _case(at: int, task: Section | None = None, **settings: Any) -> tuple[int, Section]:
     if task is not None:
         settings = {"task": task, "optimizer": ADAMW, **settings}
@@ -91,7 +95,7 @@ CASES: dict[str, tuple[int, Section]] = {
     "lstm fp16 scaler workers": _case(4, LSTM, precision="fp16", batch={"workers": 2}),
     "cnn fp32 first pass": _case(5, CNN, optimizer=SGD, schedule=COSINE),
     "cnn fp32 later pass": _case(8, CNN, batch=LARGE),
-    "cnn bf16 accumulate workers": _case(7, CNN, precision="bf16", batch={**LARGE, "workers": 2}),
+    "cnn bf16 accumulate workers": _case(7, CNN, precision="bf16", batch=WORKERS),
     "cnn fp16 scaler accumulate": _case(
         7, CNN, precision="fp16", batch={"size": 16, "accumulate": 3}, schedule=COSINE
     ),
@@ -102,7 +106,7 @@ CASES: dict[str, tuple[int, Section]] = {
     "mlp pure fp16": _case(5, MLP, precision="pure_fp16", optimizer=SGD),
     "mlp fp32 batch ends a pass": _case(2, MLP, batch={"size": 599, "accumulate": 3}),
     "mlp pure bf16 later pass workers": _case(
-        9, MLP, precision="pure_bf16", batch={**LARGE, "workers": 2}, optimizer=SGD
+        10, MLP, precision="pure_bf16", batch=WORKERS, optimizer=SGD
     ),
     "two_tower fp32": _case(5, TOWERS, clip=1.0, schedule=COSINE),
     "two_tower bf16 later pass": _case(8, TOWERS, precision="bf16", batch=LARGE),

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stabexp import experiment as experiments
 from stabexp.errors import (
@@ -44,6 +45,12 @@ if TYPE_CHECKING:
 
     from stabexp.bisection.trials import Progress
 
+DIVERGENCE = "divergence.json"
+"""In a run directory: what a detector found; there when the run diverged."""
+
+LOCK = "run.lock"
+"""In a run directory: held by the process that trains."""
+
 DRAIN_SECONDS = 60.0
 """How long to wait, once the work is done, for MLflow to have received it."""
 
@@ -76,23 +83,18 @@ def run(
     experiment, document = experiments.load(path, list(overrides))
     source = document.to_json() | {"base": str(path.parent.absolute())}
     directory = _create(experiment, root)
-    directory.write_json(experiments.SOURCE, source)
-    (directory.path / "experiment.yaml").write_text(path.read_text(encoding="utf-8"), "utf-8")
-    uploader = start_uploader(directory.path)
-    try:
-        if on_start is not None:
-            on_start(directory, experiment)
-        from stabexp.training.recorded import train_recorded
-
-        program = experiments.program(experiment, base=path.parent)
-        result = train_recorded(directory, program, on_step=on_step)
-        return _delivered(result, drain_seconds)
-    except BaseException as error:
-        if directory.status() == "RUNNING":
-            directory.finish("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
-        raise
-    finally:
-        uploader.poll()
+    with exclusive(directory.path / LOCK):
+        directory.write_json(experiments.SOURCE, source)
+        (directory.path / "experiment.yaml").write_text(path.read_text(encoding="utf-8"), "utf-8")
+        result = _train(
+            directory,
+            experiment,
+            base=path.parent,
+            on_step=on_step,
+            on_start=on_start,
+            resumed=False,
+        )
+    return _delivered(result, drain_seconds)
 
 
 def resume(
@@ -100,6 +102,7 @@ def resume(
     *,
     root: Path = DEFAULT_ROOT,
     on_step: Callable[[StepRecord], None] | None = None,
+    on_start: Callable[[RunDirectory, experiments.Experiment], None] | None = None,
     drain_seconds: float = DRAIN_SECONDS,
 ) -> RunResult:
     """Go on with a run that was interrupted, from its newest checkpoint, as if it never had been.
@@ -107,28 +110,60 @@ def resume(
     Raises:
         StabexpError: If the run ended by itself, so that there is nothing to go on with.
         CheckpointError: If it has no usable checkpoint.
+        BusyError: If it is still running.
     """
     directory = find_run(run_id, root)
-    if directory.status() == "FINISHED" or (directory.path / "divergence.json").exists():
+    if directory.kind != "run":
+        raise _not_a_run(run_id, directory)
+    if directory.status() == "FINISHED" or (directory.path / DIVERGENCE).exists():
         raise StabexpError(
             f"run {directory.run_id}: has ended by itself; there is nothing to resume"
         )
     experiment, base = experiments.open_source(directory.read_json(experiments.SOURCE))
-    with exclusive(directory.path / "run.lock"):
+    with exclusive(directory.path / LOCK):
         directory.resume()
-        uploader = start_uploader(directory.path)
-        try:
-            from stabexp.training.recorded import train_recorded
+        result = _train(
+            directory, experiment, base=base, on_step=on_step, on_start=on_start, resumed=True
+        )
+    return _delivered(result, drain_seconds)
 
-            program = experiments.program(experiment, base=base)
-            result = train_recorded(directory, program, on_step=on_step, resumed=True)
-            return _delivered(result, drain_seconds)
-        except BaseException as error:
-            if directory.status() == "RUNNING":
-                directory.finish("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
-            raise
-        finally:
-            uploader.poll()
+
+def _train(
+    directory: RunDirectory,
+    experiment: experiments.Experiment,
+    *,
+    base: Path,
+    on_step: Callable[[StepRecord], None] | None,
+    on_start: Callable[[RunDirectory, experiments.Experiment], None] | None,
+    resumed: bool,
+) -> RunResult:
+    uploader = start_uploader(directory.path)
+    try:
+        if on_start is not None:
+            on_start(directory, experiment)
+        from stabexp.training.recorded import train_recorded
+
+        program = experiments.program(experiment, base=base)
+        return train_recorded(directory, program, on_step=on_step, resumed=resumed)
+    except BaseException as error:
+        _broken_off(directory, error)
+        raise
+    finally:
+        uploader.poll()
+
+
+def _broken_off(directory: RunDirectory, error: BaseException) -> None:
+    """Record that an error ended this, as far as the disk takes it; the error is told anyway."""
+    with suppress(TrackingError):
+        if directory.status() == "RUNNING":
+            directory.finish("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+
+
+def _not_a_run(run_id: str, directory: RunDirectory) -> RunNotFoundError:
+    kind = directory.kind
+    while directory.kind != "run" and (parent := directory.parent) is not None:
+        directory = parent
+    return RunNotFoundError(f"{run_id}: is a {kind}, not a run; its run is {directory.run_id}")
 
 
 def _create(experiment: experiments.Experiment, root: Path) -> RunDirectory:
@@ -189,7 +224,7 @@ def bisect(
         run_directory = parent
     divergence = _divergence(run_directory)
     experiment, _ = experiments.open_source(run_directory.read_json(experiments.SOURCE))
-    chosen = tuple(variables or experiment.bisect.variables)
+    chosen = tuple(dict.fromkeys(variables or experiment.bisect.variables))
     with exclusive(run_directory.path / "bisect.lock"):
         options = {
             "variables": list(chosen),
@@ -197,7 +232,7 @@ def bisect(
         }
         directory = _bisect_directory(run_directory, options, again=again)
         if (directory.path / "verdict.json").exists() and directory.status() == "FINISHED":
-            return from_json(Verdict, directory.read_json("verdict.json"))
+            return _read(Verdict, directory, "verdict.json")
         return _bisect(
             run_directory,
             directory,
@@ -211,11 +246,8 @@ def bisect(
 
 
 def _divergence(directory: RunDirectory) -> Divergence:
-    try:
-        return from_json(Divergence, directory.read_json("divergence.json"))
-    except TrackingError:
-        if (directory.path / "divergence.json").exists():
-            raise
+    if (directory.path / DIVERGENCE).exists():
+        return _read(Divergence, directory, DIVERGENCE)
     how = {
         "FINISHED": "it trained to its end without diverging",
         "RUNNING": "it is still running, or was killed; `stabexp run --resume` goes on with it",
@@ -223,6 +255,19 @@ def _divergence(directory: RunDirectory) -> Divergence:
         "KILLED": "it was interrupted before any divergence; `stabexp run --resume` goes on",
     }[directory.status()]
     raise NotDivergedError(f"run {directory.run_id}: nothing to bisect: {how}")
+
+
+_R = TypeVar("_R")
+
+
+def _read(kind: type[_R], directory: RunDirectory, name: str) -> _R:
+    """Return a record of ours from its file, or say that the file is damaged."""
+    try:
+        return from_json(kind, directory.read_json(name))
+    except ValueError as error:
+        raise TrackingError(
+            f"{directory.path / name}: damaged, or from another version; restore it from a copy"
+        ) from error
 
 
 def _bisect_directory(
@@ -303,12 +348,16 @@ def _bisect(
             ).bisect()
         record_verdict(run_directory, directory, case.records, runner.records, verdict)
     except BaseException as error:
-        if directory.status() == "RUNNING":
-            directory.finish("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+        _broken_off(directory, error)
         raise
     finally:
         uploader.poll()
-    wait_for_upload(run_directory.path, drain_seconds)
+    if not wait_for_upload(run_directory.path, drain_seconds) and progress is not None:
+        uri = run_directory.manifest.tracking_uri
+        progress.note(
+            f"warning: {uri} has not received everything; the data is safe in "
+            f"{run_directory.path}; send it later with stabexp sync"
+        )
     return verdict
 
 
@@ -348,11 +397,11 @@ def load(run_id: str, *, root: Path = DEFAULT_ROOT) -> Loaded:
     """
     directory = find_run(run_id, root)
     if directory.kind != "run":
-        raise RunNotFoundError(f"{run_id}: is a {directory.kind}, not a run; name its run")
+        raise _not_a_run(run_id, directory)
     experiment, _ = experiments.open_source(directory.read_json(experiments.SOURCE))
     divergence = None
-    if (directory.path / "divergence.json").exists():
-        divergence = from_json(Divergence, directory.read_json("divergence.json"))
+    if (directory.path / DIVERGENCE).exists():
+        divergence = _read(Divergence, directory, DIVERGENCE)
     trials: tuple[TrialRecord, ...] = ()
     verdict = None
     bisects = [child for child in directory.children() if child.kind == "bisect"]
@@ -361,7 +410,7 @@ def load(run_id: str, *, root: Path = DEFAULT_ROOT) -> Loaded:
 
         trials = read_trials(bisects[-1])
         if (bisects[-1].path / "verdict.json").exists():
-            verdict = from_json(Verdict, bisects[-1].read_json("verdict.json"))
+            verdict = _read(Verdict, bisects[-1], "verdict.json")
     return Loaded(
         run_id=directory.run_id,
         directory=directory.path,

@@ -7,6 +7,7 @@ marginal) · 5 not reproduced · 130 interrupted.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,9 @@ from stabexp.errors import StabexpError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from stabexp.experiment import Experiment
     from stabexp.records import RunResult, Verdict
+    from stabexp.tracking import RunDirectory
 
 DIVERGED, NO_VERDICT, NOT_REPRODUCED, INTERRUPTED = 3, 4, 5, 130
 
@@ -47,12 +50,18 @@ def main() -> None:
         app(standalone_mode=True)
     except StabexpError as error:
         _say(f"error: {error}")
+        for note in getattr(error, "__notes__", ()):
+            _say(note)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        _say("interrupted; what was recorded is kept, and the same command goes on from there")
+        _say("interrupted")
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        _say(f"error: {place}{error.strerror or error}; free space or fix the permissions there")
         sys.exit(1)
 
 
@@ -78,7 +87,6 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Train what an experiment file says. Exit code 3 and a run id when it diverged."""
-    from stabexp import api
     from stabexp.errors import ConfigError
 
     if (file is None) == (resume is None):
@@ -90,7 +98,6 @@ def run(
         _print_run(result, root)
     if result.divergence is not None:
         raise typer.Exit(DIVERGED)
-    del api
 
 
 def _run(
@@ -102,11 +109,13 @@ def _run(
 
     console = _console(quiet=quiet)
     display: RunDisplay | None = None
+    run_id = ""
 
-    def on_start(directory: object, experiment: object) -> None:
-        nonlocal display
-        console.print(f"run {directory.run_id}", style="bold")  # type: ignore[attr-defined]
-        display = RunDisplay(console, steps=experiment.steps)  # type: ignore[attr-defined]
+    def on_start(directory: RunDirectory, experiment: Experiment) -> None:
+        nonlocal display, run_id
+        run_id = directory.run_id
+        console.print(f"run {run_id}", style="bold")
+        display = RunDisplay(console, steps=experiment.steps)
 
     def on_step(record: StepRecord) -> None:
         if display is not None:
@@ -114,9 +123,19 @@ def _run(
 
     try:
         if resume is not None:
-            return api.resume(resume, root=root, on_step=on_step)
+            return api.resume(resume, root=root, on_step=on_step, on_start=on_start)
         assert file is not None
         return api.run(file, overrides, root=root, on_step=on_step, on_start=on_start)
+    except (KeyboardInterrupt, StabexpError) as error:
+        if display is not None:
+            display.close()
+        go_on = f"go on with: stabexp run{_root_option(root)} --resume {run_id}"
+        if isinstance(error, KeyboardInterrupt):
+            _say("interrupted" + (f"; what was recorded is kept; {go_on}" if run_id else ""))
+            raise typer.Exit(INTERRUPTED) from None
+        if run_id:
+            error.add_note(f"what was recorded is kept; {go_on}")
+        raise
     finally:
         if display is not None:
             display.close()
@@ -224,6 +243,10 @@ def _bisect(
                 phase=display.phase,
             ),
         )
+    except KeyboardInterrupt:
+        display.close()
+        _say("interrupted; what was recorded is kept, and the same command goes on from there")
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         display.close()
 
@@ -287,7 +310,7 @@ def ui(
     """Open the MLflow UI on the store that the runs use."""
     from stabexp.tracking.ui import serve
 
-    raise typer.Exit(serve(root, run_id=run_id, port=port, say=print))
+    raise typer.Exit(serve(root, run_id=run_id, port=port, say=partial(print, flush=True)))
 
 
 @app.command()

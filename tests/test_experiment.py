@@ -18,7 +18,6 @@ from stabexp.experiment import (
     load,
     open_source,
     program,
-    save_source,
 )
 from stabexp.schema import KINDS, catalogue, experiment_schema
 
@@ -51,6 +50,11 @@ def test_a_small_file_means_what_it_says(write):
     settings = program(experiment, base=Path()).settings
     assert (settings.lr, settings.clip_norm, settings.precision) == (3e-4, 1.0, "fp32")
     assert settings.batch_size == experiment.batch.size
+
+
+def stored_form(document, path):
+    """Return what a run directory keeps of an experiment."""
+    return json.loads(json.dumps(document.to_json() | {"base": str(path.parent)}))
 
 
 @pytest.mark.parametrize("text", ["detectors: [non_finite, loss_spike]", "monitors: [layers]"])
@@ -252,7 +256,7 @@ def test_a_functions_arguments_are_guessed_and_quoted_ones_stay_text(write):
     experiment, document = load(path)
     expected = {"a": 3e-4, "b": "1", "c": "on", "d": [1, None], "e": True}
     assert guess(experiment.train.args) == expected
-    stored = json.loads(json.dumps(save_source(document, base=path.parent)))
+    stored = stored_form(document, path)
     again, base = open_source(stored)
     assert guess(again.train.args) == expected
     assert again == experiment
@@ -262,7 +266,7 @@ def test_a_functions_arguments_are_guessed_and_quoted_ones_stay_text(write):
 def test_a_stored_experiment_can_be_patched_with_a_fix(write):
     path = write(GOOD)
     experiment, document = load(path)
-    stored = json.loads(json.dumps(save_source(document, base=path.parent)))
+    stored = stored_form(document, path)
     patched, _ = open_source(stored, {"schedule.warmup_steps": 25, "optimizer.lr": 1e-4})
     assert patched.schedule.name == "cosine"
     assert patched.schedule.warmup_steps == 25

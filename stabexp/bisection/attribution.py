@@ -228,6 +228,11 @@ def ruled_out(facts: Facts, cause: Cause) -> tuple[RuledOut, ...]:
         if variable == cause:
             continue
         keys = tuple(record.spec.key for record in ladder.trials)
+        if ladder.undecided:
+            found.append(
+                RuledOut(variable=variable, why=f"undecided: {ladder.skipped}", trials=keys)
+            )
+            continue
         if not ladder.trials:
             found.append(RuledOut(variable=variable, why=f"not tried: {ladder.skipped}"))
             continue

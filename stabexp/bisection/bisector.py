@@ -68,29 +68,38 @@ class Bisector:
             setup=case.setup, divergence=case.divergence, records=case.records, good_step=0
         )
         self.fix: Mapping[str, Any] = {}
+        self.from_scratch = True
+        """Whether replays can start at step 0."""
 
     def bisect(self) -> Verdict:
         """Return the verdict; every trial is on disk by then."""
         started = time.monotonic()
         phase = self.runner.progress.phase
         phase("looking for the last good checkpoint", "controls, placebos, doses, proof")
-        good = self.runner.survey()
+        survey = self.runner.survey()
+        good = survey.good_step
+        self.from_scratch = survey.from_scratch
+        for warning in survey.warnings:
+            self.runner.progress.note(f"warning: {warning}")
         plan = Plan(divergence=self.case.divergence, good_step=good, steps=self.case.setup.steps)
         self.facts = replace(self.facts, good_step=good)
         phase(f"controls from step {good}", "placebos, doses, proof")
         self._controls(plan)
         if not self._ended():
             phase("placebos", "doses, proof")
-            self.facts = replace(self.facts, placebos=self.runner.run(plan.placebos()))
+            self.facts = replace(self.facts, placebos=self.runner.run(plan.placebos(good)))
         if not self._ended():
             phase(f"doses of {', '.join(self.variables)}", "proof")
             self._ladders(plan, from_step=good)
-            if good > 0 and not self._any_cure():
+            if good > 0 and self.from_scratch and not self._any_cure() and not self._spent():
                 self.runner.progress.note(
                     "nothing cures from the last good checkpoint; its state may be damaged "
                     "already, so every variable is tried again from step 0"
                 )
                 self._ladders(plan, from_step=0)
+            if self._spent():
+                self.runner.progress.note(f"the budget of {self.budget} replayed steps is spent")
+            self._match_placebos(plan)
             self._prove(plan)
         records = self.case.records
         telemetry = opinion(records, self.case.divergence, asdict(self.case.setup))
@@ -107,7 +116,7 @@ class Bisector:
 
     def _controls(self, plan: Plan) -> None:
         starts = [plan.good_step]
-        if plan.good_step > 0 and "warmup" in self.variables:
+        if plan.good_step > 0 and self.from_scratch and "warmup" in self.variables:
             starts.append(0)  # warmup trials start from scratch, so that must reproduce too
         specs = [plan.control(step) for step in starts]
         self.facts = replace(self.facts, controls=self.runner.run(specs))
@@ -116,6 +125,9 @@ class Bisector:
         """Return whether the tree ends before it asks about cures."""
         cause, path = walk(self.facts)
         return path[-1].node in {"control", "placebo"} and cause in {"not_reproduced", "marginal"}
+
+    def _spent(self) -> bool:
+        return self.budget is not None and self.runner.replayed_steps >= self.budget
 
     def _any_cure(self) -> bool:
         return any(ladder.cured for ladder in self.facts.ladders.values())
@@ -137,7 +149,13 @@ class Bisector:
             # the ladders of those that hardly learn are searched on with that knowledge.
             searched |= self._search(plan, again, from_step=from_step, slow=slow)
         for variable, (answer, records) in searched.items():
-            found[variable] = LadderFacts(variable=variable, trials=records, slow=tuple(slow))
+            found[variable] = LadderFacts(
+                variable=variable,
+                trials=records,
+                slow=tuple(slow),
+                undecided=answer is None,
+                skipped=f"the budget of {self.budget} replayed steps ran out",
+            )
             if answer is not None:
                 found[variable] = attribution.ladder_facts(
                     answer,
@@ -171,6 +189,22 @@ class Bisector:
                 outcome_of=lambda record: counted.get(record.spec.key, record.outcome),
             )
 
+    def _match_placebos(self, plan: Plan) -> None:
+        """Give the cure placebos of its own kind: from the step that its trial started at.
+
+        Just before the crash a small change comes too late to matter, and from step 0 it may not. So a
+        cure from scratch, as every warmup is, proves nothing against placebos from a later checkpoint.
+        """
+        cause, _ = walk(self.facts)
+        cure = self.facts.ladder(cause).cure
+        if cure is None:
+            return
+        start = self.facts.ladder(cause).trial(cure.trial).spec.from_step
+        if all(record.spec.from_step != start for record in self.facts.placebos):
+            self.runner.progress.phase(f"placebos from step {start}, where the cure began", "proof")
+            more = self.runner.run(plan.placebos(start))
+            self.facts = replace(self.facts, placebos=(*self.facts.placebos, *more))
+
     def _prove(self, plan: Plan) -> None:
         """Put the bad value back, and run the fix as a user would; both only for a named cause."""
         cause, _ = walk(self.facts)
@@ -198,6 +232,9 @@ class Bisector:
 
     def _ladder(self, variable: str) -> Ladder | LadderFacts:
         setup = self.case.setup
+        if variable == "warmup" and not self.from_scratch:
+            reason = "a ramp starts at step 0, whose checkpoint cannot be used"
+            return LadderFacts(variable=variable, skipped=reason)
         made = ladder_for(
             variable,
             lr=max((r.lr for r in self.case.records if r.lr == r.lr), default=0.0),

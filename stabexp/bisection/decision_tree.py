@@ -127,6 +127,12 @@ def _placebo(facts: Facts) -> Answer:
 
 def _any_cure(facts: Facts) -> Answer:
     robust = [ladder for ladder in facts.ladders.values() if ladder.cured]
+    if undecided := [ladder for ladder in facts.ladders.values() if ladder.undecided]:
+        # What was not tried to its end cannot be ruled out, so nothing can be named.
+        names = ", ".join(ladder.variable for ladder in undecided)
+        known = f"; cured so far by {', '.join(lad.variable for lad in robust)}" if robust else ""
+        detail = f"{undecided[0].skipped}, with no answer yet about {names}{known}"
+        return Answer(yes=False, detail=detail)
     if not robust:
         tried = ", ".join(v for v, ladder in facts.ladders.items() if ladder.trials)
         return Answer(yes=False, detail=f"tried without a robust cure: {tried or 'nothing'}")

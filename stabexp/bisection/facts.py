@@ -34,8 +34,10 @@ class LadderFacts:
     cure: Cure | None = None
     slow: tuple[str, ...] = ()
     """Keys of the trials that survive but hardly learn next to the best one."""
+    undecided: bool = False
+    """True when the budget ran out before the doses gave an answer."""
     skipped: str = ""
-    """Why nothing could be tried, empty when something was."""
+    """Why nothing could be tried, or not enough; empty when the ladder has its answer."""
 
     @property
     def cured(self) -> bool:

@@ -52,14 +52,14 @@ class Plan:
             reason=f"does the unchanged run crash again from {where}?",
         )
 
-    def placebos(self) -> tuple[TrialSpec, ...]:
-        """Return the replays with a change too small to be a remedy."""
+    def placebos(self, from_step: int) -> tuple[TrialSpec, ...]:
+        """Return the replays from a checkpoint with a change too small to be a remedy."""
         return tuple(
             TrialSpec(
                 role="placebo",
                 changes=(change,),
-                from_step=self.good_step,
-                until_step=self.until(self.good_step),
+                from_step=from_step,
+                until_step=self.until(from_step),
                 reason="does a change too small to matter cure it too?",
             )
             for change in PLACEBOS

@@ -9,19 +9,21 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from stabexp import interventions as changing
 from stabexp.bisection.judging import judge_trial
-from stabexp.bisection.trials import RECORD, finished_trial
+from stabexp.bisection.trials import RECORD, Survey, finished_trial
 from stabexp.detectors import last_good_step
-from stabexp.errors import CheckpointError, StabexpError
+from stabexp.errors import CheckpointError, StabexpError, TrackingError
 from stabexp.records import Divergence, StepRecord, TrialRecord, TrialSpec, from_json, to_json
 from stabexp.state.checkpoints import CheckpointStore
+from stabexp.state.fingerprint import differences, fingerprint
+from stabexp.tracking.manifest import read_json
 from stabexp.tracking.run_directory import RunDirectory
-from stabexp.training import Fork, Program, Run, execute
+from stabexp.training import Fork, Program, Run, RunSettings, execute, prepare
 from stabexp.training.precision import FORMATS
 
 COMPARED = ("loss", "grad_norm", "update_ratio", "param_norm", "digest", "lr")
@@ -112,11 +114,12 @@ def _fork(spec: TrialSpec, origin: Origin, trials: Path) -> Fork | None:
     return Fork(checkpoints=cured.path / "checkpoints", step=spec.from_step, records=records)
 
 
-def survey(origin: Origin) -> int:
-    """Return the step of the last checkpoint that is undamaged, in its bytes and in its numbers.
+def survey(origin: Origin, settings: RunSettings) -> Survey:
+    """Return which checkpoints can be used, and what speaks against an exact replay.
 
     Raises:
-        CheckpointError: If not even step 0 can be read.
+        CheckpointError: If no checkpoint before the onset is undamaged, in its bytes and in its
+            numbers.
     """
     store = CheckpointStore.reader(origin.directory / "checkpoints")
     usable: list[int] = []
@@ -135,7 +138,27 @@ def survey(origin: Origin) -> int:
             f"no usable checkpoint before the onset at step {origin.divergence.onset}; "
             f"run the experiment again to make new ones\n{found}"
         )
-    return good
+    return Survey(
+        good_step=good,
+        from_scratch=0 in usable,
+        warnings=(*_other_machine(origin, settings), *problems),
+    )
+
+
+def _other_machine(origin: Origin, settings: RunSettings) -> list[str]:
+    """Return, as sentences, what differs between the machine of the run and this one."""
+    file = origin.directory / "fingerprint.json"
+    if not file.exists():
+        return []
+    prepare(settings)
+    recorded, here = read_json(file), fingerprint(device=settings.device)
+    if ("git_revision" in recorded) != ("git_revision" in here):
+        # Started from another folder, which says nothing about the training code.
+        recorded, here = ({k: v for k, v in f.items() if "git" not in k} for f in (recorded, here))
+    return [
+        f"the run was not recorded as it is replayed: {text}"
+        for text in differences(recorded, here)
+    ]
 
 
 def first_mismatch(
@@ -197,16 +220,20 @@ def job(
 
     def work(request: dict[str, Any]) -> dict[str, Any]:
         if "survey" in request:
-            return {"good_step": survey(origin)}
+            return asdict(survey(origin, unpatched.settings))
         spec = from_json(TrialSpec, request["spec"])
         trial = RunDirectory.open(Path(request["trial"]))
         trials = trial.path.parent
         program = build(spec.patch) if spec.patch else unpatched
         try:
             record = replay(spec, program=program, origin=origin, trials=trials, trial=trial)
-        except CheckpointError:
-            raise  # the whole bisect needs this checkpoint
+        except TrackingError:
+            raise  # a full disk says nothing about the trial
         except StabexpError as error:
+            if spec.role == "control" or (
+                isinstance(error, CheckpointError) and not spec.from_trial
+            ):
+                raise  # the whole bisect needs this
             record = TrialRecord(
                 spec=spec,
                 outcome="inconclusive",

@@ -6,14 +6,17 @@ to its end, its record: so a bisect that was killed finds what is finished and r
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stabexp import errors
 from stabexp.bisection.workers import WorkerFailure, WorkerPool
-from stabexp.errors import CheckpointError, StabexpError, TrainingError
+from stabexp.errors import CheckpointError, StabexpError, TrackingError, TrainingError
 from stabexp.records import TrialRecord, TrialSpec, from_json, to_json
 from stabexp.tracking.manifest import write_json
 from stabexp.tracking.run_directory import RunDirectory
@@ -43,6 +46,18 @@ class Progress:
     """Called when a phase begins, with its name and what comes after it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What a worker found before the first trial."""
+
+    good_step: int
+    """Step of the last good checkpoint."""
+    from_scratch: bool
+    """Whether the checkpoint of step 0 can be used."""
+    warnings: tuple[str, ...] = ()
+    """Damaged checkpoints, and what differs from the machine that recorded the run."""
+
+
 class TrialRunner:
     """Submits trials to a pool, reuses finished ones, and keeps all records in order."""
 
@@ -64,6 +79,8 @@ class TrialRunner:
         self.replayed_steps = 0
         self._trials = bisect.directory("trials")
         self._running: dict[int, tuple[TrialSpec, RunDirectory]] = {}
+        self._died: set[str] = set()
+        """Keys of trials whose worker died once."""
         self._ready: deque[TrialRecord] = deque()
         self._finished = self._read_finished()
 
@@ -72,7 +89,7 @@ class TrialRunner:
         found: dict[str, TrialRecord] = {}
         for directory in self.bisect.children():
             if (directory.path / RECORD).exists():
-                record = from_json(TrialRecord, directory.read_json(RECORD))
+                record = read_trial(directory)
                 found[record.spec.key] = replace(record, directory=directory.path.name)
                 if directory.status() == "RUNNING":
                     self._publish(directory, found[record.spec.key])
@@ -90,6 +107,9 @@ class TrialRunner:
         if (known := self._finished.get(spec.key)) is not None:
             self._ready.append(known)
             return
+        self._start(spec)
+
+    def _start(self, spec: TrialSpec) -> None:
         trial = self._create(spec)
         self.progress.started(spec)
         ticket = self.pool.submit({"spec": to_json(spec), "trial": str(trial.path)})
@@ -121,12 +141,21 @@ class TrialRunner:
 
         Raises:
             CheckpointError: If a checkpoint the bisect needs is damaged.
+            TrackingError: If a trial cannot be recorded, for example on a full disk.
             TrainingError: If the unchanged training cannot be run.
         """
         if self._ready:
             return self._keep(self._ready.popleft(), reused=True)
         ticket, result = self.pool.wait()
         spec, trial = self._running.pop(ticket)
+        died = isinstance(result, WorkerFailure) and result.exit_code is not None
+        if died and spec.key not in self._died:
+            # Killed from outside, most likely for memory: that says nothing about the change yet.
+            self._died.add(spec.key)
+            trial.finish("KILLED")
+            self.progress.note(f"a worker died during '{spec.reason}'; it is tried once more")
+            self._start(spec)
+            return self.wait()
         if isinstance(result, WorkerFailure):
             return self._keep(self._failed(spec, trial, result), reused=False)
         record = from_json(TrialRecord, result)
@@ -135,14 +164,16 @@ class TrialRunner:
         return record
 
     def _failed(self, spec: TrialSpec, trial: RunDirectory, failure: WorkerFailure) -> TrialRecord:
-        if failure.exit_code is None and "CheckpointError" in failure.message:
-            trial.finish("FAILED")
-            raise CheckpointError(failure.message)
+        error = _ours(failure)
+        if isinstance(error, TrackingError) or (
+            isinstance(error, CheckpointError) and not spec.from_trial
+        ):
+            _give_up(trial)
+            raise error
         if spec.role == "control":
-            trial.finish("FAILED")
-            raise TrainingError(
-                f"the unchanged replay could not be run: {failure.message}\n{failure.log}".rstrip()
-            )
+            _give_up(trial)
+            told = str(error) if error else f"{failure.message}\n{failure.log}".rstrip()
+            raise TrainingError(f"the unchanged replay could not be run: {told}")
         record = TrialRecord(
             spec=spec,
             outcome="inconclusive",
@@ -174,7 +205,7 @@ class TrialRunner:
             {
                 "verdict/steps_survived": float(record.steps),
                 "verdict/cured": float(record.outcome == "cured"),
-                "verdict/end_loss": record.end_loss,
+                "verdict/end_loss": float(f"{record.end_loss:.4g}"),
             }
         )
         trial.set_tags(
@@ -207,19 +238,37 @@ class TrialRunner:
             return self._keep(self._finished[key], reused=True)
         return self._finished[key]
 
-    def survey(self) -> int:
-        """Return the step of the last good checkpoint, verified by a worker.
+    def survey(self) -> Survey:
+        """Let a worker look which checkpoints can be used.
 
         Raises:
-            CheckpointError: If there is none.
+            CheckpointError: If there is no good one.
+            StabexpError: If the training cannot even be set up any more.
         """
-        ticket = self.pool.submit({"survey": True})
-        finished, result = self.pool.wait()
-        assert finished == ticket
+        result = self._ask({"survey": True})
+        if isinstance(result, WorkerFailure) and result.exit_code is not None:
+            result = self._ask({"survey": True})  # it was killed from outside; once can happen
         if isinstance(result, WorkerFailure):
-            kind = CheckpointError if "CheckpointError" in result.message else StabexpError
-            raise kind(result.message.partition("CheckpointError: ")[2] or result.message)
-        return int(result["good_step"])
+            raise _ours(result) or StabexpError(f"{result.message}\n{result.log}".rstrip())
+        return from_json(Survey, result)
+
+    def _ask(self, job: dict[str, Any]) -> dict[str, Any] | WorkerFailure:
+        self.pool.submit(job)
+        return self.pool.wait()[1]
+
+
+def _ours(failure: WorkerFailure) -> StabexpError | None:
+    """Return the error of ours that a job raised, None for any other and for a dead worker."""
+    found = re.search(r"\bstabexp\.errors\.(\w+): (.*)", failure.message, re.DOTALL)
+    if failure.exit_code is not None or found is None:
+        return None
+    kind: type[StabexpError] = getattr(errors, found[1])
+    return kind(found[2])
+
+
+def _give_up(trial: RunDirectory) -> None:
+    with suppress(TrackingError):  # the disk may be full, which is what is being told
+        trial.finish("FAILED")
 
 
 def _name(number: int, record: TrialRecord) -> str:
@@ -227,21 +276,33 @@ def _name(number: int, record: TrialRecord) -> str:
 
 
 def _change(spec: TrialSpec) -> str:
-    """Return "learning_rate ×0.5", "placebo learning_rate ×1.03", "reversal"."""
+    """Return "learning_rate ×0.5", "placebo learning_rate ×1.03", "proof of the fix"."""
     if spec.variable is None:
-        return spec.role
+        more = {"control": " unchanged", "reversal": " value put back", "proof": " of the fix"}
+        return spec.role + more.get(spec.role, "")
     times = "×" if spec.variable in {"learning_rate", "batch_size"} else ""
     role = "" if spec.role == "dose" else f"{spec.role} "
     return f"{role}{spec.variable} {times}{spec.dose}"
 
 
+def read_trial(trial: RunDirectory) -> TrialRecord:
+    """Return the record of a finished trial.
+
+    Raises:
+        TrackingError: If it is missing or damaged.
+    """
+    try:
+        return from_json(TrialRecord, trial.read_json(RECORD))
+    except ValueError as error:
+        raise TrackingError(
+            f"{trial.path / RECORD}: damaged, or from another version; "
+            "delete it, and the bisect runs that trial again"
+        ) from error
+
+
 def read_trials(bisect: RunDirectory) -> tuple[TrialRecord, ...]:
     """Return the finished trials of a bisect, in the order in which they finished."""
-    found = [
-        from_json(TrialRecord, child.read_json(RECORD))
-        for child in bisect.children()
-        if (child.path / RECORD).exists()
-    ]
+    found = [read_trial(child) for child in bisect.children() if (child.path / RECORD).exists()]
     return tuple(sorted(found, key=lambda record: record.number))
 
 

@@ -36,14 +36,14 @@ def verdict_note(
     records = words.ordered(trials)
     labels = {record.spec.key: words.label(record) for record in records}
     head = [
-        f"# {_prose(verdict.summary, 600)}",
+        f"### {_prose(verdict.summary, 600)}",
         f"**Confidence {words.confidence(verdict.confidence)}.** {_prose(_incident(verdict), 300)}",
     ]
     if safe := safe_link(page_link):
         head.append(f"[The full report with curves]({_address(safe)})")
     tail = [*_fix(verdict, experiment), *_next(verdict)]
     path = [
-        "## How it was decided",
+        "#### How it was decided",
         "\n".join(_step(number, node, labels) for number, node in enumerate(verdict.path, 1)),
     ]
     ruled_out = _ruled_out(verdict)
@@ -88,7 +88,7 @@ def _table(records: Sequence[TrialRecord], left_out: int, links: Mapping[str, st
             f"| {name} | {record.spec.role} | {_prose(words.change(record), 120)} "
             f"| {record.spec.from_step:,} | {record.steps:,} | {record.outcome} |"
         )
-    parts = ["## Trials", "\n".join(rows)]
+    parts = ["#### Trials", "\n".join(rows)]
     if left_out:
         parts.append(f"{words.count(left_out, 'more trial')}: see the full report.")
     return parts
@@ -101,22 +101,22 @@ def _ruled_out(verdict: Verdict) -> list[str]:
     for item in verdict.ruled_out:
         also = "cures the symptom, is not the cause: " if item.masker else ""
         lines.append(f"- **{_prose(item.variable, 60)}**: {also}{_prose(item.why, 300)}")
-    return ["## Ruled out", "\n".join(lines)]
+    return ["#### Ruled out", "\n".join(lines)]
 
 
 def _fix(verdict: Verdict, experiment: str) -> list[str]:
     if not verdict.fix:
-        return ["## Fix", words.proof(verdict)]
+        return ["#### Fix", words.proof(verdict)]
     patch = patch_yaml(verdict.fix, experiment)
     if len(patch) > 2000:
-        return ["## Fix", words.proof(verdict), "The patch is long; it is in the full report."]
-    return ["## Fix", _fence(patch, "yaml"), words.proof(verdict)]
+        return ["#### Fix", words.proof(verdict), "The patch is long; it is in the full report."]
+    return ["#### Fix", _fence(patch, "yaml"), words.proof(verdict)]
 
 
 def _next(verdict: Verdict) -> list[str]:
     if not verdict.next_command:
         return []
-    return ["## Next", _fence(words.one_line(verdict.next_command)[:500], "")]
+    return ["#### Next", _fence(words.one_line(verdict.next_command)[:500], "")]
 
 
 def _fence(text: str, language: str) -> str:

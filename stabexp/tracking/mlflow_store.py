@@ -1,6 +1,6 @@
 """MLflow as a store: explicit run ids only, never MLflow's notion of an active run.
 
-The only module that imports mlflow, and it is imported by the uploader process alone.
+The only module that imports mlflow; the uploader process and `stabexp sync` are all that load it.
 """
 
 from __future__ import annotations

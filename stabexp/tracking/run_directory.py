@@ -159,8 +159,14 @@ class RunDirectory:
             self._steps = StepLog(self.path / "steps.jsonl")
         self._steps.append(record)
 
+    def rewind(self, step: int) -> None:
+        """Go on from `step`: what an earlier life of this run recorded from there on is void."""
+        if any(record.step >= step for record in self.read_steps()):
+            self._steps = self._steps or StepLog(self.path / "steps.jsonl")
+            self._steps.rewind(step)
+
     def read_steps(self) -> list[StepRecord]:
-        """Return all steps, in order."""
+        """Return all steps that count, in order."""
         return read_steps(self.path / "steps.jsonl")
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:

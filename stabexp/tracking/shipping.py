@@ -17,7 +17,7 @@ from stabexp.errors import TrackingError
 from stabexp.records import StepRecord
 from stabexp.tracking.journal import Line, read_lines
 from stabexp.tracking.run_directory import STORE_ID, RunDirectory
-from stabexp.tracking.step_log import decode_step
+from stabexp.tracking.step_log import decode_step, rewound_to
 from stabexp.tracking.step_metrics import BEFORE, StepSampler, metric_rows
 from stabexp.tracking.store import MetricRow, RefusedError, RunStore, VanishedError
 from stabexp.tracking.upload_state import Upload, read_upload, write_upload
@@ -186,6 +186,11 @@ class _Shipment:
         rows: list[MetricRow] = []
         end = self.state.steps
         for line in self._iterate("steps.jsonl", self.state.window):
+            if (start := rewound_to(line.value)) is not None:
+                if self._sampler is not None:
+                    self._sampler.forget(start)
+                end = line.end
+                continue
             record = self._decode(line.value)
             if self._sampler is None:
                 self._sampler = StepSampler(self._first_step(record))

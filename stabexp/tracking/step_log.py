@@ -2,6 +2,10 @@
 
 Numbers are kept exactly. JSON has no NaN and no ±Inf, so they are written as the strings "nan",
 "inf" and "-inf"; fields at their default are left out.
+
+A run that goes on from an earlier step says so in a line of its own, {"rewound_to": STEP}: what was
+recorded of that step and later ones before that line no longer counts. So the file only grows, and
+whoever is reading it never loses his place.
 """
 
 from __future__ import annotations
@@ -40,6 +44,14 @@ class StepLog:
         """
         self._journal.append(encode_step(record))
 
+    def rewind(self, step: int) -> None:
+        """Enter that the run goes on from `step`: what is recorded from there on is void.
+
+        Raises:
+            TrackingError: If it cannot be written.
+        """
+        self._journal.append(f'{{"rewound_to":{step:d}}}')
+
     def close(self) -> None:
         """Bring everything to the disk itself and close."""
         self._journal.close()
@@ -54,6 +66,9 @@ def read_steps(path: Path) -> list[StepRecord]:
     steps: dict[int, StepRecord] = {}
     for number, line in enumerate(read_lines(path), start=1):
         try:
+            if (start := rewound_to(line.value)) is not None:
+                steps = {step: record for step, record in steps.items() if step < start}
+                continue
             record = decode_step(line.value)
         except (TypeError, ValueError, AttributeError) as error:
             raise TrackingError(
@@ -61,6 +76,11 @@ def read_steps(path: Path) -> list[StepRecord]:
             ) from error
         steps[record.step] = record
     return [steps[step] for step in sorted(steps)]
+
+
+def rewound_to(values: Mapping[str, Any]) -> int | None:
+    """Return the step from which the run went on anew, None when the line holds a step."""
+    return int(values["rewound_to"]) if "rewound_to" in values else None
 
 
 def encode_step(r: StepRecord) -> str:  # noqa: PLR0912

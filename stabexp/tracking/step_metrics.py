@@ -66,6 +66,12 @@ class StepSampler:
         self._held.append(record)
         return []
 
+    def forget(self, step: int) -> None:
+        """Drop what is held back of this step and later ones: the run goes on from there anew."""
+        kept = [record for record in self._held if record.step < step]
+        self._held.clear()
+        self._held.extend(kept)
+
     def rest(self) -> list[StepRecord]:
         """Return the latest steps held back, and hold them no longer."""
         held = list(self._held)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from stabexp.errors import BusyError, StabexpError, TrackingError
 from stabexp.tracking.lock import exclusive
@@ -59,13 +61,37 @@ def start_uploader(directory: Path, *, uri: str | None = None) -> Detached:
 
 
 def wait_for_upload(directory: Path, timeout: float, *, uri: str | None = None) -> bool:
-    """Wait until everything recorded so far has arrived; False after `timeout` seconds."""
+    """Wait until everything recorded so far has arrived.
+
+    Returns:
+        False after `timeout` seconds or at Ctrl-C, and at once when nobody listens at the store's
+        address: the uploader goes on either way.
+    """
     deadline = time.monotonic() + timeout
-    while pending(directory, uri):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
+    try:
+        listening: bool | None = None
+        while pending(directory, uri):
+            if listening is None:
+                listening = _listening(uri or RunDirectory.open(directory).manifest.tracking_uri)
+            if not listening or time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        return False
     return True
+
+
+def _listening(uri: str) -> bool:
+    """Return whether somebody answers at a server's port; a file is always there."""
+    parts = urlsplit(uri)
+    if parts.scheme not in {"http", "https"}:
+        return True
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        with socket.create_connection((parts.hostname or "", port), timeout=2):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def follow(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from stabexp.training.execute import execute
+from stabexp.training.execute import execute, prepare
 from stabexp.training.fork import Fork
 from stabexp.training.run import Run
 from stabexp.training.settings import Program, RunSettings
 from stabexp.training.yaml_loop import yaml_loop
 
-__all__ = ["Fork", "Program", "Run", "RunSettings", "execute", "yaml_loop"]
+__all__ = ["Fork", "Program", "Run", "RunSettings", "execute", "prepare", "yaml_loop"]

@@ -12,7 +12,7 @@ from stabexp.errors import StabexpError, TrainingError
 from stabexp.state.fingerprint import set_deterministic
 from stabexp.state.random_streams import seed_everything
 from stabexp.training.run import Run
-from stabexp.training.settings import Program
+from stabexp.training.settings import Program, RunSettings
 
 
 def execute(program: Program, run: Run, *, on_ready: Callable[[], object] = lambda: None) -> None:
@@ -24,9 +24,7 @@ def execute(program: Program, run: Run, *, on_ready: Callable[[], object] = lamb
         TrainingError: If the training function raised, or returned without making a step.
     """
     settings = run.settings
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    set_deterministic(settings.deterministic)
+    prepare(settings)
     on_ready()
     seed_everything(settings.seed)
     try:
@@ -42,6 +40,13 @@ def execute(program: Program, run: Run, *, on_ready: Callable[[], object] = lamb
             "the training function returned without making a step; "
             "does it loop over run.steps(...) and call optimizer.step()?"
         )
+
+
+def prepare(settings: RunSettings) -> None:
+    """Set threads and determinism for this process, as the settings ask."""
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    set_deterministic(settings.deterministic)
 
 
 def _where(error: Exception, run: Run) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from stabexp.errors import CheckpointError, TrackingError, TrainingError
 from stabexp.records import Divergence, RunResult, StepRecord, to_json
 from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.fingerprint import fingerprint
@@ -28,6 +30,7 @@ def train_recorded(
 
     Raises:
         TrainingError: If the training code raised; what was recorded until then is kept.
+        CheckpointError: If it is to be resumed and has no usable checkpoint.
         TrackingError: If the directory cannot be written any more.
     """
     started = time.monotonic()
@@ -38,16 +41,9 @@ def train_recorded(
         keep=settings.checkpoint_keep,
         on_error=lambda error: notices.append(f"a checkpoint could not be written: {error}"),
     )
-    fork = None
+    fork = _newest(directory, store, settings.checkpoint_every, notices) if resumed else None
     if resumed:
-        newest = store.newest_usable()
-        records = directory.read_steps()
-        if newest is not None:
-            fork = Fork(
-                checkpoints=store.directory,
-                step=newest.step,
-                records=[record for record in records if record.step < newest.step],
-            )
+        directory.rewind(fork.step if fork is not None else 0)
 
     def record_step(record: StepRecord) -> None:
         directory.log_step(record)
@@ -74,10 +70,18 @@ def train_recorded(
                 "fingerprint.json", fingerprint(device=settings.device)
             ),
         )
-    finally:
+    except BaseException as error:
         store.close()
-        directory.write_json("data.json", {"dataset_size": handle.dataset_size})
-        _publish(directory)
+        with suppress(TrackingError):  # the first error is the one to tell, not that of a full disk
+            _publish(directory, handle)
+        if isinstance(error, SystemExit):
+            raise TrainingError(
+                f"at step {handle.step}: the training function called sys.exit({error.code}); "
+                "let it return instead"
+            ) from error
+        raise
+    store.close()
+    _publish(directory, handle)
     last = handle.last_record
     found = handle.divergence
     if found is not None:
@@ -123,8 +127,38 @@ def _describe(directory: RunDirectory, program: Program) -> None:
     directory.set_tags({"stabexp.checkpoints": directory.path / "checkpoints"})
 
 
-def _publish(directory: RunDirectory) -> None:
+def _newest(
+    directory: RunDirectory, store: CheckpointStore, every: int, notices: list[str]
+) -> Fork | None:
+    """Return the newest usable checkpoint to go on from, None when none was due before the end.
+
+    At least the last recorded step is made again. So it is judged once more, and a run that was
+    killed in the moment of its divergence still ends there.
+    """
+    records = directory.read_steps()
+    last = records[-1].step if records else 0
+    saved = [info for info in store.infos() if info.step <= last]
+    newest = store.newest_usable(at_or_before=last)
+    if newest is None:
+        if saved or last >= every:
+            raise CheckpointError(
+                f"{store.directory}: none of the run's {len(saved)} checkpoints up to step {last} "
+                "can be used, so it cannot go on; run the experiment again"
+            )
+        return None
+    damaged = [info.step for info in saved if info.step > newest.step]
+    if damaged:
+        steps = ", ".join(map(str, damaged))
+        notices.append(
+            f"the checkpoint of step {steps} is damaged; went on from that of step {newest.step}"
+        )
+    earlier = [record for record in records if record.step < newest.step]
+    return Fork(checkpoints=store.directory, step=newest.step, records=earlier)
+
+
+def _publish(directory: RunDirectory, handle: Run) -> None:
     """Hand the files of a run to MLflow, as far as they exist."""
+    directory.write_json("data.json", {"dataset_size": handle.dataset_size})
     for name in ("experiment.yaml", "fingerprint.json", "steps.jsonl", "emergency.json"):
         if (directory.path / name).exists():
             directory.add_artifact(name)
@@ -155,7 +189,7 @@ def _text(value: float) -> float | str:
 
 def _divergence_note(directory: RunDirectory, found: Divergence) -> str:
     return (
-        f"# Diverged at step {found.detected}\n\n{found.message}\n\n"
+        f"### Diverged at step {found.detected}\n\n{found.message}\n\n"
         f"- onset: step {found.onset}\n- pattern: {found.pattern.replace('_', ' ')}\n\n"
         f"Find out why: `stabexp bisect {directory.run_id}`\n"
     )

@@ -14,7 +14,7 @@ MARKDOWN = MarkdownIt("commonmark").enable("table")
 
 def test_the_first_heading_is_the_verdict(bisect, experiment):
     note = verdict_note(bisect.verdict, bisect.trials, experiment=experiment)
-    assert note.startswith("# The learning rate is too high")
+    assert note.startswith("### The learning rate is too high")
     assert "```yaml\noptimizer:\n  lr: 0.0075  # was 3e-2\n```" in note
     assert note.rstrip().endswith(f"```\n{bisect.verdict.next_command}\n```")
 
@@ -57,5 +57,5 @@ def test_however_long_the_words_the_note_keeps_the_verdict_and_the_fix(bisect):
     wide = [replace(record, spec=replace(record.spec, changes=changes)) for record in bisect.trials]
     note = verdict_note(replace(bisect.verdict, path=path), wide, experiment="x" * 9999)
     assert len(note) <= MOST_CHARACTERS
-    assert note.startswith("# The learning rate")
+    assert note.startswith("### The learning rate")
     assert "lr: 0.0075" in note

@@ -21,8 +21,17 @@ TINY = {
     "mlp": {"width": 32},
     "cnn": {"width": 8},
     "two_tower": {"width": 32},
+    "weighted_mlp": {"width": 32, "heavy_weight": 3},
 }
-RATES = {"gpt": 1e-2, "lstm": 1e-2, "rnn": 1e-2, "mlp": 1e-2, "cnn": 1e-2, "two_tower": 1e-2}
+RATES = {
+    "gpt": 1e-2,
+    "lstm": 1e-2,
+    "rnn": 1e-2,
+    "mlp": 1e-2,
+    "cnn": 1e-2,
+    "two_tower": 1e-2,
+    "weighted_mlp": 1e-2,
+}
 FORMATS = {
     "fp32": (torch.float32, None),
     "bf16": (torch.float32, torch.bfloat16),
