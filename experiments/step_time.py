@@ -1,4 +1,4 @@
-"""How much slower a watched step is than a bare one, on a GPT of 0.8 million parameters.
+"""How much slower a watched step is than a bare one, on a GPT of 1.0 million parameters.
 
 The watched side is what `stabexp run` gives at default settings: all step figures, the layers
 monitor, detectors, the step log on disk, a checkpoint every 50 steps, deterministic algorithms.
@@ -31,7 +31,7 @@ from stabexp.tracking.step_log import StepLog
 from stabexp.training import Run, RunSettings
 from stabexp.training.data import SampleOrder
 
-GPT = {"width": 128, "layers": 4, "heads": 4, "context": 64}
+GPT = {"width": 144, "layers": 4, "heads": 4, "context": 64}
 BATCH = 16
 MANY = 1_000_000
 """Steps of a run; more than are ever made."""

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from stabexp import experiment as experiments
+from stabexp.bisection.bisect_directory import bisect_directory
 from stabexp.errors import (
     NotDivergedError,
     RunNotFoundError,
@@ -26,7 +27,6 @@ from stabexp.records import (
     StepRecord,
     TrialRecord,
     Verdict,
-    from_json,
 )
 from stabexp.tracking import (
     DEFAULT_ROOT,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from stabexp.bisection.trials import Progress
+
+DAMAGED = "damaged, or from another version; restore it from a copy"
 
 DIVERGENCE = "divergence.json"
 """In a run directory: what a detector found; there when the run diverged."""
@@ -119,7 +121,7 @@ def resume(
         raise StabexpError(
             f"run {directory.run_id}: has ended by itself; there is nothing to resume"
         )
-    experiment, base = experiments.open_source(directory.read_json(experiments.SOURCE))
+    experiment, base = _experiment(directory)
     with exclusive(directory.path / LOCK):
         directory.resume()
         result = _train(
@@ -223,16 +225,16 @@ def bisect(
     while run_directory.kind != "run" and (parent := run_directory.parent) is not None:
         run_directory = parent
     divergence = _divergence(run_directory)
-    experiment, _ = experiments.open_source(run_directory.read_json(experiments.SOURCE))
+    experiment, _ = _experiment(run_directory)
     chosen = tuple(dict.fromkeys(variables or experiment.bisect.variables))
     with exclusive(run_directory.path / "bisect.lock"):
         options = {
             "variables": list(chosen),
             "budget": budget if budget is not None else experiment.bisect.budget,
         }
-        directory = _bisect_directory(run_directory, options, again=again)
+        directory = bisect_directory(run_directory, options, again=again)
         if (directory.path / "verdict.json").exists() and directory.status() == "FINISHED":
-            return _read(Verdict, directory, "verdict.json")
+            return directory.read_record(Verdict, "verdict.json")
         return _bisect(
             run_directory,
             directory,
@@ -247,7 +249,7 @@ def bisect(
 
 def _divergence(directory: RunDirectory) -> Divergence:
     if (directory.path / DIVERGENCE).exists():
-        return _read(Divergence, directory, DIVERGENCE)
+        return directory.read_record(Divergence, DIVERGENCE)
     how = {
         "FINISHED": "it trained to its end without diverging",
         "RUNNING": "it is still running, or was killed; `stabexp run --resume` goes on with it",
@@ -257,45 +259,12 @@ def _divergence(directory: RunDirectory) -> Divergence:
     raise NotDivergedError(f"run {directory.run_id}: nothing to bisect: {how}")
 
 
-_R = TypeVar("_R")
-
-
-def _read(kind: type[_R], directory: RunDirectory, name: str) -> _R:
-    """Return a record of ours from its file, or say that the file is damaged."""
-    try:
-        return from_json(kind, directory.read_json(name))
-    except ValueError as error:
-        raise TrackingError(
-            f"{directory.path / name}: damaged, or from another version; restore it from a copy"
-        ) from error
-
-
-def _bisect_directory(
-    run_directory: RunDirectory, options: Mapping[str, Any], *, again: bool
-) -> RunDirectory:
-    """Return the bisect to go on with: the latest one with these options, else a new one."""
-    bisects = run_directory.directory("bisects")
-    earlier = [child for child in run_directory.children() if child.kind == "bisect"]
-    for directory in reversed(earlier):
-        finished = directory.status() == "FINISHED"
-        if directory.read_json("options.json") == options and not (again and finished):
-            if not finished:
-                directory.resume()
-            return directory
-    number = len(earlier) + 1
-    directory = RunDirectory.create(
-        bisects / f"bisect-{number}",
-        run_id=f"{run_directory.run_id}.bisect-{number}",
-        kind="bisect",
-        name=f"bisect {number} of {run_directory.run_id}",
-        parent_path=run_directory.path,
-        experiment=run_directory.manifest.experiment,
-        tracking_uri=run_directory.manifest.tracking_uri,
-        params={"variables": " ".join(options["variables"]), "budget": options["budget"]},
-        tags={"stabexp.role": "bisect"},
-    )
-    directory.write_json("options.json", options)
-    return directory
+def _experiment(directory: RunDirectory) -> tuple[experiments.Experiment, Path]:
+    """Return the experiment of a run, and the folder that its relative paths start from."""
+    source = directory.read_json(experiments.SOURCE)
+    if not isinstance(source, dict) or not {"name", "values", "base"} <= source.keys():
+        raise TrackingError(f"{directory.path / experiments.SOURCE}: {DAMAGED}")
+    return experiments.open_source(source)
 
 
 def _bisect(
@@ -398,10 +367,10 @@ def load(run_id: str, *, root: Path = DEFAULT_ROOT) -> Loaded:
     directory = find_run(run_id, root)
     if directory.kind != "run":
         raise _not_a_run(run_id, directory)
-    experiment, _ = experiments.open_source(directory.read_json(experiments.SOURCE))
+    experiment, _ = _experiment(directory)
     divergence = None
     if (directory.path / DIVERGENCE).exists():
-        divergence = _read(Divergence, directory, DIVERGENCE)
+        divergence = directory.read_record(Divergence, DIVERGENCE)
     trials: tuple[TrialRecord, ...] = ()
     verdict = None
     bisects = [child for child in directory.children() if child.kind == "bisect"]
@@ -410,7 +379,7 @@ def load(run_id: str, *, root: Path = DEFAULT_ROOT) -> Loaded:
 
         trials = read_trials(bisects[-1])
         if (bisects[-1].path / "verdict.json").exists():
-            verdict = _read(Verdict, bisects[-1], "verdict.json")
+            verdict = bisects[-1].read_record(Verdict, "verdict.json")
     return Loaded(
         run_id=directory.run_id,
         directory=directory.path,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stabexp.errors import StabexpError
+from stabexp.errors import CheckpointError, StabexpError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +61,9 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        _say(f"error: {place}{error.strerror or error}; free space or fix the permissions there")
+        _say(
+            f"error: {place}{error.strerror or error}; check that place, its space and permissions"
+        )
         sys.exit(1)
 
 
@@ -133,7 +135,7 @@ def _run(
         if isinstance(error, KeyboardInterrupt):
             _say("interrupted" + (f"; what was recorded is kept; {go_on}" if run_id else ""))
             raise typer.Exit(INTERRUPTED) from None
-        if run_id:
+        if run_id and not isinstance(error, CheckpointError):
             error.add_note(f"what was recorded is kept; {go_on}")
         raise
     finally:

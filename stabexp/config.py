@@ -97,8 +97,7 @@ def read_document(path: Path) -> Document:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         if path.is_symlink():
-            target = path.readlink()
-            raise ConfigError(f"{path}: is a link to {target}, which is not there") from None
+            raise ConfigError(f"{path}: a link to {path.readlink()}, which is not there") from None
         near = difflib.get_close_matches(path.name, _siblings(path), n=1)
         hint = f"; did you mean '{path.parent / near[0]}'?" if near else ""
         raise ConfigError(f"{path}: no such file{hint}") from None

@@ -7,11 +7,13 @@ themselves, are the best measure of confidence: where they agreed, the replays w
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from stabexp.bisection.decision_tree import walk
+from stabexp.bisection.evidence import NOT_TRIED, amount, outcomes, unmoved
 from stabexp.bisection.facts import Facts, LadderFacts, healthy_norms
 from stabexp.bisection.ladder import SAFER_PRECISIONS
 from stabexp.bisection.search import LadderAnswer
@@ -31,9 +33,10 @@ from stabexp.records import (
 AGREE = (134 + 1) / (139 + 2)
 """Laplace estimate of a right verdict when telemetry and replays agree."""
 DISAGREE = (27 + 1) / (34 + 2)
-"""The same when they disagree, or telemetry had no opinion."""
+"""The same when only the replays speak for it: telemetry named another cause, or none."""
 UNPROVED = 0.6
-"""Cap when the crash could not be brought back or the fix was not run."""
+"""Cap when part of the evidence is missing (a rival not tried, no crash brought back, no fix run)
+or speaks against the cause: a placebo cures, or the crash does not move with the rate."""
 LEARNING_SHARE = 0.25
 """A cure makes at least this share of the best surviving trial's progress from the same step."""
 
@@ -41,7 +44,8 @@ VARIABLE_CAUSES = ("learning_rate", "warmup", "clip_norm", "precision", "batch_s
 
 
 def ladder_facts(
-    answer: LadderAnswer,
+    variable: str,
+    answer: LadderAnswer | None,
     trials: Sequence[TrialRecord],
     *,
     records: Sequence[StepRecord],
@@ -49,30 +53,45 @@ def ladder_facts(
     warmup_steps: int,
     steps: int,
     slow: Collection[str] = (),
+    unanswered: str = "the budget ran out",
 ) -> LadderFacts:
-    """Return what a decided ladder showed, with the share of the updates its cure takes away."""
-    ladder = answer.ladder
+    """Return what a ladder showed, with the share of the updates its cure takes away.
+
+    Args:
+        variable: The ladder's variable.
+        answer: What the search settled, None when the budget ran out first.
+        trials: All its trials.
+        records: The diverged run's step records.
+        onset: First step of it that looked wrong.
+        warmup_steps: Length of its own ramp.
+        steps: Its planned steps.
+        slow: Keys of trials, of any variable, that survive but hardly learn.
+        unanswered: Why there is no answer, when there is none.
+    """
     hardly = tuple(trial.spec.key for trial in trials if trial.spec.key in slow)
+    found = LadderFacts(variable=variable, trials=tuple(trials), slow=hardly)
+    if answer is None:
+        return replace(found, undecided=True, skipped=unanswered)
     if answer.dose is None:
-        return LadderFacts(variable=ladder.variable, trials=tuple(trials), slow=hardly)
+        return found
     curing = next(t for t in trials if t.spec.dose == answer.dose)
     cure = Cure(
-        variable=ladder.variable,
+        variable=variable,
         dose=answer.dose,
-        original=ladder.original,
+        original=answer.ladder.original,
         stronger_dose=answer.stronger_dose,
         milder_dose=answer.milder_dose,
         robust=answer.decision.robust,
         trial=curing.spec.key,
         removed=_removed(
-            ladder.variable,
+            variable,
             answer.dose,
             norms=healthy_norms(records, onset),
             warmup_steps=warmup_steps,
             steps=steps,
         ),
     )
-    return LadderFacts(variable=ladder.variable, trials=tuple(trials), cure=cure, slow=hardly)
+    return replace(found, cure=cure)
 
 
 def _removed(
@@ -88,12 +107,17 @@ def _removed(
     return 0.0
 
 
-def slow_learners(trials: Sequence[TrialRecord]) -> dict[str, Outcome]:
+def slow_learners(trials: Sequence[TrialRecord], *, noise: float) -> dict[str, Outcome]:
     """Return the trials that hardly learn next to the best one, and what they count as.
 
     Weights that hardly move survive too. When a stronger dose of the same variable learns better,
     the trial's dose was too mild ("delayed"), otherwise too strong ("stalled"). Warmup trials are
-    left out: they start elsewhere and run longer.
+    left out: they start elsewhere and run longer. A lag that is within the noise of the losses is
+    none: near a plateau, the best trial is the luckiest one.
+
+    Args:
+        trials: All trials of one starting step.
+        noise: By how much the loss scatters from batch to batch.
     """
     cured = [t for t in trials if t.outcome == "cured" and t.spec.variable != "warmup"]
     made = {trial.spec.key: trial.start_loss - trial.end_loss for trial in cured}
@@ -103,7 +127,8 @@ def slow_learners(trials: Sequence[TrialRecord]) -> dict[str, Outcome]:
         best[start] = max(best.get(start, 0.0), made[trial.spec.key])
     found: dict[str, Outcome] = {}
     for trial in cured:
-        if made[trial.spec.key] >= LEARNING_SHARE * best[trial.spec.from_step]:
+        most = best[trial.spec.from_step]
+        if made[trial.spec.key] >= min(LEARNING_SHARE * most, most - noise):
             continue
         better = any(
             other.spec.variable == trial.spec.variable
@@ -143,79 +168,81 @@ def judge(facts: Facts) -> Opinion:
     if cause not in VARIABLE_CAUSES:
         return Opinion(cause=cause, path=path)
     path = tuple(replace(step, decisive=False) for step in path)
-    reversal, fell = _reversal(facts, cause)
-    proof, failed = _proof(facts)
-    path = (*path, reversal, proof)
-    if fell or failed:
-        cause = "inconclusive"
-    last = replace(path[-1] if not fell else path[-2], decisive=True)
-    path = (*path[:-1], last) if not fell else (*path[:-2], last)
-    return Opinion(cause=cause, path=path)
+    reversal, proof = _reversal(facts, cause), _proof(facts)
+    if reversal.answer == "no":
+        cause, path = "inconclusive", (*path, proof, reversal)
+    else:
+        cause = "inconclusive" if proof.answer == "no" else cause
+        path = (*path, reversal, proof)
+    return Opinion(cause=cause, path=(*path[:-1], replace(path[-1], decisive=True)))
 
 
-def _reversal(facts: Facts, cause: str) -> tuple[Evidence, bool]:
+def _reversal(facts: Facts, cause: str) -> Evidence:
     question = "Does the crash come back when the original value is put back?"
-    if cause == "warmup":
-        starts = [r for r in facts.controls if r.spec.from_step == 0]
-        detail = "a ramp that is over cannot be taken back; from scratch without it the run crashed"
-        keys = tuple(record.spec.key for record in starts)
-        return (
-            Evidence(node="reversal", question=question, answer="yes", detail=detail, trials=keys),
-            False,
-        )
     trial = facts.reversal
-    if trial is None:
-        detail = "could not be tried: the run ends too soon after the cure"
-        return Evidence(
-            node="reversal", question=question, answer="not tried", detail=detail
-        ), False
-    keys = (trial.spec.key,)
+    if cause == "warmup":
+        starts = tuple(r.spec.key for r in facts.controls if r.spec.from_step == 0)
+        answer = "yes" if starts else NOT_TRIED
+        detail = "a ramp that is over cannot be taken back; from scratch without it the run "
+        detail += "crashed" if starts else "was not replayed"
+    elif trial is None:
+        starts = ()
+        answer = NOT_TRIED
+        why = "the budget ran out" if facts.spent else "the run ends too soon after the cure"
+        detail = f"could not be tried: {why}"
+    else:
+        starts = (trial.spec.key,)
+        answer, detail = _put_back(trial)
+    return Evidence(node="reversal", question=question, answer=answer, detail=detail, trials=starts)
+
+
+def _put_back(trial: TrialRecord) -> tuple[str, str]:
+    """Return what a reversal shows: the answer and its figures."""
+    where = f"step {trial.spec.from_step}"
     if trial.divergence is not None:
         after = trial.divergence.detected - trial.spec.from_step + 1
-        detail = f"{after} steps after it was put back at step {trial.spec.from_step}"
-        return (
-            Evidence(node="reversal", question=question, answer="yes", detail=detail, trials=keys),
-            False,
-        )
+        return "yes", f"{after} steps after it was put back at {where}"
     if trial.outcome == "inconclusive":
-        detail = f"could not be tried: {trial.note}"
-        return Evidence(
-            node="reversal", question=question, answer="not tried", detail=detail, trials=keys
-        ), False
-    detail = (
-        f"with the original value from step {trial.spec.from_step} on the run stayed stable for "
-        f"{trial.steps} steps, so something that happened once set it off: a batch, a state"
-    )
-    return (
-        Evidence(node="reversal", question=question, answer="no", detail=detail, trials=keys),
-        True,
+        return NOT_TRIED, f"could not be tried: {trial.note}"
+    if trial.outcome == "delayed":
+        # No crash, but the harm is back: neither proof nor disproof.
+        return "not clearly", f"put back at {where}: {trial.note}"
+    return "no", (
+        f"with the original value from {where} on the run stayed stable for {trial.steps} steps, "
+        "so something that happened once set it off: a batch, a state"
     )
 
 
-def _proof(facts: Facts) -> tuple[Evidence, bool]:
+def _proof(facts: Facts) -> Evidence:
     question = "Does the run with the fix, started from scratch, pass the horizon and learn?"
     trial = facts.proof
     if trial is None:
-        return Evidence(
-            node="proof", question=question, answer="not tried", detail="no fix was run"
-        ), False
-    keys = (trial.spec.key,)
-    answer = {"cured": "yes", "inconclusive": "not tried"}.get(trial.outcome, "no")
-    return (
-        Evidence(node="proof", question=question, answer=answer, detail=trial.note, trials=keys),
-        answer == "no",
+        why = "the budget ran out" if facts.spent else "no fix was run"
+        return Evidence(node="proof", question=question, answer=NOT_TRIED, detail=why)
+    answer = {"cured": "yes", "inconclusive": NOT_TRIED}.get(trial.outcome, "no")
+    return Evidence(
+        node="proof",
+        question=question,
+        answer=answer,
+        detail=trial.note or trial.outcome,
+        trials=(trial.spec.key,),
     )
 
 
 def confidence(facts: Facts, opinion: Opinion, telemetry: str) -> float:
-    """Return how often verdicts with this evidence are right, 0 to 1."""
+    """Return how often verdicts with this evidence are right, 0 to 1.
+
+    Step records alone never say "not reproduced" or "marginal", so for these only replays speak.
+    """
     if opinion.cause == "inconclusive":
         return 0.0
-    if opinion.cause in {"not_reproduced", "marginal"}:
-        return AGREE
     value = AGREE if telemetry == opinion.cause else DISAGREE
     answers = {step.node: step.answer for step in opinion.path}
-    if answers.get("reversal") != "yes" or answers.get("proof") != "yes":
+    missing = NOT_TRIED in answers.values()
+    if opinion.cause in VARIABLE_CAUSES:
+        missing |= answers["reversal"] != "yes" or answers["proof"] != "yes"
+    against = opinion.cause == "learning_rate" and unmoved(facts)
+    if missing or against or opinion.cause == "marginal":
         value = min(value, UNPROVED)
     return round(value, 3)
 
@@ -228,28 +255,25 @@ def ruled_out(facts: Facts, cause: Cause) -> tuple[RuledOut, ...]:
         if variable == cause:
             continue
         keys = tuple(record.spec.key for record in ladder.trials)
-        if ladder.undecided:
-            found.append(
-                RuledOut(variable=variable, why=f"undecided: {ladder.skipped}", trials=keys)
-            )
-            continue
-        if not ladder.trials:
-            found.append(RuledOut(variable=variable, why=f"not tried: {ladder.skipped}"))
-            continue
         if ladder.cured and ladder.cure is not None:
             if cause in VARIABLE_CAUSES:
                 why = details.get(variable) or (
-                    f"{_amount(variable, ladder.cure.dose)} makes the symptom go away, but setting "
+                    f"{amount(variable, ladder.cure.dose)} makes the symptom go away, but setting "
                     f"{cause} right cures with {variable} as it was"
                 )
                 found.append(RuledOut(variable=variable, why=why, masker=True, trials=keys))
             continue
-        doses = ", ".join(
-            f"{_amount(variable, record.spec.dose)} "
-            + ("hardly learns" if record.spec.key in ladder.slow else record.outcome)
-            for record in ladder.trials
-        )
-        found.append(RuledOut(variable=variable, why=f"no robust cure: {doses}", trials=keys))
+        why = f"no robust cure: {outcomes(ladder)}"
+        if ladder.undecided:
+            shown = f" after {outcomes(ladder)}" if ladder.trials else ""
+            why = f"not ruled out: {ladder.skipped}{shown}"
+        elif ladder.untold:
+            skipped = ladder.skipped
+            why = f"not tried: {skipped}" if skipped else f"not known: {outcomes(ladder)}"
+        found.append(RuledOut(variable=variable, why=why, trials=keys))
+    if cause in VARIABLE_CAUSES:
+        left_out = [v for v in VARIABLE_CAUSES if v != cause and v not in facts.ladders]
+        found += [RuledOut(variable=v, why="not tried: left out by request") for v in left_out]
     return tuple(found)
 
 
@@ -268,14 +292,12 @@ def summary(facts: Facts, opinion: Opinion) -> str:  # noqa: PLR0911
     cure = facts.ladder(cause).cure
     assert cure is not None
     dose = cure.dose if facts.fix_dose is None else facts.fix_dose
-    again = {
-        "yes": " and putting it back brings the crash back",
-        "no": "",
-        "not tried": "",
-    }[next(step.answer for step in opinion.path if step.node == "reversal")]
+    answers = {step.node: step.answer for step in opinion.path}
+    again = " and putting it back brings the crash back" if answers["reversal"] == "yes" else ""
     if cause == "learning_rate":
         rate = "The learning rate" if setup.lr is None else f"The learning rate {setup.lr:g}"
-        return f"{rate} is too high: ×{dose} of it trains through{again}."
+        doubt = " The crash came at the same step at lower rates, though." if unmoved(facts) else ""
+        return f"{rate} is too high: ×{dose} of it trains through{again}.{doubt}"
     if cause == "warmup":
         return (
             f"The full learning rate comes too early: the same rate trains through after a linear "
@@ -289,7 +311,7 @@ def summary(facts: Facts, opinion: Opinion) -> str:  # noqa: PLR0911
         )
         return (
             f"Rare bursts of the gradient {loose}: clipping at norm {dose} trains through at the "
-            f"full learning rate{again}."
+            f"full learning rate{again}. Whether single samples cause them was not examined."
         )
     if cause == "precision":
         return (
@@ -321,15 +343,17 @@ def verdict(
         bisect_id: The bisect.
         telemetry: The second opinion: cause and reason.
         fix: Experiment keys that were run as the proof.
-        all_trials: Every trial, for the cost.
+        all_trials: Every trial, for the cost; one that was asked for twice counts once.
         seconds: Wall time spent.
         source: How to name the experiment in a command.
     """
     opinion = judge(facts)
     proved = facts.proof is not None and facts.proof.outcome == "cured"
     applied = dict(fix) if opinion.cure else {}
-    options = " ".join(f"-o {key}={value}" for key, value in applied.items())
-    command = f"stabexp run {source} {options}" if applied else f"stabexp log {run_id}"
+    options = [part for key, value in applied.items() for part in ("-o", f"{key}={value}")]
+    again = ["stabexp", "run", source, *options]
+    command = shlex.join(again if applied else ["stabexp", "log", run_id])
+    different = {record.spec.key: record for record in all_trials}
     cause, reason = telemetry
     return Verdict(
         run_id=run_id,
@@ -345,13 +369,9 @@ def verdict(
         divergence=facts.divergence,
         good_step=facts.good_step,
         telemetry=f"{cause}: {reason}",
-        trials=len(all_trials),
-        replayed_steps=sum(max(record.steps, 0) for record in all_trials),
+        trials=len(different),
+        replayed_steps=sum(max(record.steps, 0) for record in different.values()),
         crash_steps=facts.divergence.detected + 1,
         seconds=seconds,
         next_command=command,
     )
-
-
-def _amount(variable: str, dose: Any) -> str:
-    return f"×{dose}" if variable in {"learning_rate", "batch_size"} else str(dose)

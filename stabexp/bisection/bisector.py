@@ -7,7 +7,7 @@ all trials run side by side.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,12 +15,14 @@ from stabexp.bisection import attribution
 from stabexp.bisection.decision_tree import walk
 from stabexp.bisection.dose_search import Searched, search_doses
 from stabexp.bisection.facts import Facts, LadderFacts, Setup, healthy_norm
+from stabexp.bisection.judging import noise
 from stabexp.bisection.ladder import Ladder, ladder_for
 from stabexp.bisection.optuna_study import DoseStudies
 from stabexp.bisection.plan import Plan, patch_for
+from stabexp.bisection.search import LadderAnswer
 from stabexp.bisection.trials import TrialRunner
 from stabexp.detectors import opinion
-from stabexp.records import VARIABLES, Divergence, Outcome, StepRecord, Verdict
+from stabexp.records import VARIABLES, Divergence, Outcome, StepRecord, TrialRecord, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,16 +89,12 @@ class Bisector:
         self._controls(plan)
         if not self._ended():
             phase("placebos", "doses, proof")
-            self.facts = replace(self.facts, placebos=self.runner.run(plan.placebos(good)))
+            self._placebos(plan, from_step=good)
         if not self._ended():
             phase(f"doses of {', '.join(self.variables)}", "proof")
             self._ladders(plan, from_step=good)
             if good > 0 and self.from_scratch and not self._any_cure() and not self._spent():
-                self.runner.progress.note(
-                    "nothing cures from the last good checkpoint; its state may be damaged "
-                    "already, so every variable is tried again from step 0"
-                )
-                self._ladders(plan, from_step=0)
+                self._from_scratch(plan)
             if self._spent():
                 self.runner.progress.note(f"the budget of {self.budget} replayed steps is spent")
             self._match_placebos(plan)
@@ -114,6 +112,31 @@ class Bisector:
             source=self.case.source,
         )
 
+    def _spent(self) -> bool:
+        """Return whether no further trial may start, and remember it for the verdict."""
+        spent = self.budget is not None and self.runner.replayed_steps >= self.budget
+        self.facts = replace(self.facts, spent=self.facts.spent or spent)
+        return spent
+
+    def _placebos(self, plan: Plan, *, from_step: int) -> None:
+        if not self._spent() and all(r.spec.from_step != from_step for r in self.facts.placebos):
+            ran = self.runner.run(plan.placebos(from_step))
+            self.facts = replace(self.facts, placebos=(*self.facts.placebos, *ran))
+
+    def _from_scratch(self, plan: Plan) -> None:
+        """Try every variable from step 0, where control and placebos must crash as well."""
+        self.runner.progress.note(
+            "nothing cures from the last good checkpoint; its state may be damaged "
+            "already, so every variable is tried again from step 0"
+        )
+        if all(record.spec.from_step != 0 for record in self.facts.controls):
+            control = self.runner.run([plan.control(0)])
+            self.facts = replace(self.facts, controls=(*self.facts.controls, *control))
+        if not self._ended():
+            self._placebos(plan, from_step=0)
+        if not self._ended():
+            self._ladders(plan, from_step=0)
+
     def _controls(self, plan: Plan) -> None:
         starts = [plan.good_step]
         if plan.good_step > 0 and self.from_scratch and "warmup" in self.variables:
@@ -123,11 +146,8 @@ class Bisector:
 
     def _ended(self) -> bool:
         """Return whether the tree ends before it asks about cures."""
-        cause, path = walk(self.facts)
-        return path[-1].node in {"control", "placebo"} and cause in {"not_reproduced", "marginal"}
-
-    def _spent(self) -> bool:
-        return self.budget is not None and self.runner.replayed_steps >= self.budget
+        _, path = walk(self.facts)
+        return path[-1].node in {"control", "placebo"}
 
     def _any_cure(self) -> bool:
         return any(ladder.cured for ladder in self.facts.ladders.values())
@@ -136,37 +156,39 @@ class Bisector:
         made = {variable: self._ladder(variable) for variable in self.variables}
         found = {v: ladder for v, ladder in made.items() if isinstance(ladder, LadderFacts)}
         ladders = [ladder for ladder in made.values() if isinstance(ladder, Ladder)]
-        searched = self._search(plan, ladders, from_step=from_step)
-        trials = [record for _, records in searched.values() for record in records]
-        slow = attribution.slow_learners(trials)
-        again = [
-            ladder
-            for ladder in ladders
-            if any(r.spec.key in slow for r in searched[ladder.variable][1])
-        ]
-        if again:
+        again, slow, searches = ladders, dict[str, Outcome](), 0
+        answers: dict[str, LadderAnswer | None] = {}
+        trials: dict[str, TrialRecord] = {}
+        while again:
             # Surviving is not enough. What a trial achieved is only known next to the best one, so
-            # the ladders of those that hardly learn are searched on with that knowledge.
-            searched |= self._search(plan, again, from_step=from_step, slow=slow)
-        for variable, (answer, records) in searched.items():
-            found[variable] = LadderFacts(
-                variable=variable,
-                trials=records,
-                slow=tuple(slow),
-                undecided=answer is None,
-                skipped=f"the budget of {self.budget} replayed steps ran out",
+            # the ladders of those that hardly learn are searched on with that knowledge, until no
+            # trial turns out to be one.
+            for variable, (answer, records) in self._search(
+                plan, again, from_step=from_step, slow=slow, number=searches
+            ).items():
+                answers[variable] = answer
+                trials |= {record.spec.key: record for record in records}
+            searches += 1
+            known, slow = slow, self._slow_learners(trials.values())
+            news = {trials[key].spec.variable for key in slow if known.get(key) != slow[key]}
+            again = [ladder for ladder in ladders if ladder.variable in news]
+        for ladder in ladders:
+            found[ladder.variable] = attribution.ladder_facts(
+                ladder.variable,
+                answers[ladder.variable],
+                [record for record in trials.values() if record.spec.variable == ladder.variable],
+                records=self.case.records,
+                onset=self.case.divergence.onset,
+                warmup_steps=self.case.setup.warmup_steps,
+                steps=self.case.setup.steps,
+                slow=slow,
+                unanswered=f"the budget of {self.budget} replayed steps ran out",
             )
-            if answer is not None:
-                found[variable] = attribution.ladder_facts(
-                    answer,
-                    records,
-                    records=self.case.records,
-                    onset=self.case.divergence.onset,
-                    warmup_steps=self.case.setup.warmup_steps,
-                    steps=self.case.setup.steps,
-                    slow=slow,
-                )
         self.facts = replace(self.facts, ladders=found)
+
+    def _slow_learners(self, trials: Iterable[TrialRecord]) -> dict[str, Outcome]:
+        scatter = noise(self.case.records, self.case.divergence.onset)
+        return attribution.slow_learners(list(trials), noise=scatter)
 
     def _search(
         self,
@@ -174,10 +196,11 @@ class Bisector:
         ladders: Sequence[Ladder],
         *,
         from_step: int,
-        slow: Mapping[str, Outcome] | None = None,
+        slow: Mapping[str, Outcome],
+        number: int,
     ) -> Searched:
-        counted = slow or {}
-        phase = f"from-{from_step}" + ("-learning" if slow else "")
+        # What a study was told is final, so each state of knowledge has studies of its own.
+        phase = f"from-{from_step}" + (f"-learning-{number}" if number else "")
         with self.open_studies(phase) as studies:
             studies.reopen()
             return search_doses(
@@ -186,24 +209,20 @@ class Bisector:
                 runner=self.runner,
                 spec_of=lambda ladder, index: plan.dose(ladder, index, from_step=from_step),
                 budget=self.budget,
-                outcome_of=lambda record: counted.get(record.spec.key, record.outcome),
+                outcome_of=lambda record: slow.get(record.spec.key, record.outcome),
             )
 
     def _match_placebos(self, plan: Plan) -> None:
         """Give the cure placebos of its own kind: from the step that its trial started at.
 
-        Just before the crash a small change comes too late to matter, and from step 0 it may not. So a
-        cure from scratch, as every warmup is, proves nothing against placebos from a later checkpoint.
+        Just before the crash a small change comes too late to matter, and from step 0 it may not.
+        So a cure from scratch, as every warmup is, proves nothing against placebos from later on.
         """
         cause, _ = walk(self.facts)
         cure = self.facts.ladder(cause).cure
-        if cure is None:
-            return
-        start = self.facts.ladder(cause).trial(cure.trial).spec.from_step
-        if all(record.spec.from_step != start for record in self.facts.placebos):
-            self.runner.progress.phase(f"placebos from step {start}, where the cure began", "proof")
-            more = self.runner.run(plan.placebos(start))
-            self.facts = replace(self.facts, placebos=(*self.facts.placebos, *more))
+        if cure is not None:
+            start = self.facts.ladder(cause).trial(cure.trial).spec.from_step
+            self._placebos(plan, from_step=start)
 
     def _prove(self, plan: Plan) -> None:
         """Put the bad value back, and run the fix as a user would; both only for a named cause."""
@@ -214,11 +233,15 @@ class Bisector:
         trial = self.facts.ladder(cause).trial(cure.trial)
         reversal = plan.reversal(trial.spec)
         self.fix = self._patch(cause, cure.dose)
+        if self._spent():
+            return
         self.runner.progress.phase(f"proof that it is {cause}", "the verdict")
         specs = [plan.proof(self.fix, cure=trial.spec), *([reversal] if reversal else [])]
         proof, *rest = self.runner.run(specs)
         self.facts = replace(self.facts, proof=proof, reversal=rest[0] if rest else None)
         if proof.outcome in {"cured", "inconclusive"} or cure.stronger_dose is None:
+            return
+        if self._spent():
             return
         self.runner.progress.note(
             "the mildest dose fails from scratch; trying the next stronger one"

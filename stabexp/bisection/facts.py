@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from stabexp.detectors.onset import ABNORMAL, loss_z
 from stabexp.records import Cure, Divergence, StepRecord, TrialRecord
 
 
@@ -44,6 +45,11 @@ class LadderFacts:
         """Whether a dose cures and the next stronger one cures too."""
         return self.cure is not None and self.cure.robust
 
+    @property
+    def untold(self) -> bool:
+        """Whether no dose could be judged, or not enough of them: nothing is known then."""
+        return self.undecided or all(r.outcome == "inconclusive" for r in self.trials)
+
     def trial(self, key: str) -> TrialRecord:
         """Return the trial with this key."""
         return next(record for record in self.trials if record.spec.key == key)
@@ -65,6 +71,8 @@ class Facts:
     proof: TrialRecord | None = None
     fix_dose: float | int | str | None = None
     """Dose that the proof applied; the mildest cure's unless that failed from scratch."""
+    spent: bool = False
+    """True when the budget was used up before all trials that were wanted had run."""
 
     def ladder(self, variable: str) -> LadderFacts:
         """Return what a variable's doses did; an empty ladder when it was not tried."""
@@ -90,12 +98,14 @@ def healthy_norm(records: Sequence[StepRecord], onset: int) -> float:
 
 
 def burstiness(records: Sequence[StepRecord], divergence: Divergence) -> float:
-    """Return the largest gradient norm up to the detection, relative to the usual one.
+    """Return the largest gradient norm up to the onset, relative to the usual one; NaN if unknown.
 
-    The step of the onset is included: a single burst is what throws such a run over.
+    A single burst can be what throws the run over, so the onset counts, but only while its loss is
+    still normal: where the loss is high the norm is large too, whatever the cause.
     """
     usual = healthy_norm(records, divergence.onset)
-    finite = [
-        r.grad_norm for r in records if r.step <= divergence.onset and math.isfinite(r.grad_norm)
-    ]
+    until = [record for record in records if record.step <= divergence.onset]
+    if until and until[-1].step == divergence.onset and loss_z(until, len(until) - 1) > ABNORMAL:
+        until.pop()
+    finite = [record.grad_norm for record in until if math.isfinite(record.grad_norm)]
     return max(finite, default=math.nan) / usual if usual > 0 else math.nan

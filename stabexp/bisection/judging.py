@@ -62,7 +62,7 @@ def judge_trial(
     if not records:
         return Judgement(outcome="inconclusive", start_loss=start, end_loss=end, note="no steps")
     needed = needed_progress(spec.from_step, original, crash, start=start)
-    made = start - end
+    made = start - end if math.isfinite(start) else math.nan
     if made >= needed:
         note = f"no divergence in {len(records)} steps; loss {start:.4g} → {end:.4g}"
         return Judgement(outcome="cured", start_loss=start, end_loss=end, note=note)
@@ -99,7 +99,8 @@ def needed_progress(
 
     A quarter of what the diverged run achieved from the same step while healthy. Progress that is
     within the noise of the batches cannot be asked for; then the loss only must not have risen
-    above that noise.
+    above that noise. On a plateau the lowest of many levels lies below the first by chance alone,
+    so it is the progress asked for that must stand out, not the progress made.
     """
     healthy = [r.loss for r in original if from_step <= r.step < crash.onset]
     healthy = [loss for loss in healthy if math.isfinite(loss)]
@@ -107,15 +108,13 @@ def needed_progress(
     if len(healthy) < 8:
         return floor if from_step == 0 else -noise(original, crash.onset)
     windows = [level(healthy[i : i + 5]) for i in range(len(healthy) - 4)]
-    reference = windows[0] - min(windows)
+    asked = REFERENCE_SHARE * (windows[0] - min(windows))
     spread = noise(original, crash.onset)
-    if reference <= spread:
-        return max(floor, -spread)
-    return max(floor, REFERENCE_SHARE * reference)
+    return max(floor, asked if asked > spread else -spread)
 
 
 def noise(records: Sequence[StepRecord], before: int, *, window: int = 32) -> float:
-    """Return how far the level of a few losses scatters around their trend, in loss units."""
+    """Return how far a loss scatters around the trend: one standard deviation, in loss units."""
     losses = [r.loss for r in records if r.step < before and math.isfinite(r.loss)][-window:]
     if len(losses) < 4:
         return 0.0
@@ -125,5 +124,6 @@ def noise(records: Sequence[StepRecord], before: int, *, window: int = 32) -> fl
 
 
 def level(losses: Sequence[float]) -> float:
-    """Return the median, NaN for none."""
-    return statistics.median(losses) if losses else math.nan
+    """Return the median, NaN for none; a loss that is not finite counts as infinitely high."""
+    finite_or_worst = [loss if math.isfinite(loss) else math.inf for loss in losses]
+    return statistics.median(finite_or_worst) if losses else math.nan

@@ -89,7 +89,7 @@ class TrialRunner:
         found: dict[str, TrialRecord] = {}
         for directory in self.bisect.children():
             if (directory.path / RECORD).exists():
-                record = read_trial(directory)
+                record = directory.read_record(TrialRecord, RECORD)
                 found[record.spec.key] = replace(record, directory=directory.path.name)
                 if directory.status() == "RUNNING":
                     self._publish(directory, found[record.spec.key])
@@ -191,10 +191,11 @@ class TrialRunner:
             record = replace(record, number=number, name=_name(number, record))
             trial_directory = self._trials / record.directory
             write_json(trial_directory / RECORD, to_json(record))
-        self.records.append(record)
-        self.replayed_steps += max(record.steps, 0)
         self._finished[record.spec.key] = record
-        self.progress.finished(record, reused)
+        if all(known.spec.key != record.spec.key for known in self.records):
+            self.records.append(record)
+            self.replayed_steps += max(record.steps, 0)
+            self.progress.finished(record, reused)
         return record
 
     def _publish(self, trial: RunDirectory, record: TrialRecord) -> None:
@@ -285,24 +286,13 @@ def _change(spec: TrialSpec) -> str:
     return f"{role}{spec.variable} {times}{spec.dose}"
 
 
-def read_trial(trial: RunDirectory) -> TrialRecord:
-    """Return the record of a finished trial.
-
-    Raises:
-        TrackingError: If it is missing or damaged.
-    """
-    try:
-        return from_json(TrialRecord, trial.read_json(RECORD))
-    except ValueError as error:
-        raise TrackingError(
-            f"{trial.path / RECORD}: damaged, or from another version; "
-            "delete it, and the bisect runs that trial again"
-        ) from error
-
-
 def read_trials(bisect: RunDirectory) -> tuple[TrialRecord, ...]:
     """Return the finished trials of a bisect, in the order in which they finished."""
-    found = [read_trial(child) for child in bisect.children() if (child.path / RECORD).exists()]
+    found = [
+        child.read_record(TrialRecord, RECORD)
+        for child in bisect.children()
+        if (child.path / RECORD).exists()
+    ]
     return tuple(sorted(found, key=lambda record: record.number))
 
 

@@ -60,12 +60,15 @@ class BisectDisplay:
         self._reused += reused
         remark = "  (finished earlier)" if reused else ""
         line = Text("  " + trial_line(record) + remark, style=STYLES[record.outcome])
-        self.console.print(line, overflow="ellipsis", no_wrap=True)
+        if self.console.is_terminal:
+            self.console.print(line, overflow="ellipsis", no_wrap=True)
+        else:
+            self.console.print(line, soft_wrap=True)  # a log file keeps all of it
         self._refresh()
 
     def note(self, text: str) -> None:
         """Print a remark."""
-        self.console.print(Text(f"  {text}", style="italic"))
+        self.console.print(Text(f"  {text}", style="italic"), soft_wrap=True)
 
     def close(self) -> None:
         """Remove the live line."""

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 
@@ -31,6 +31,9 @@ STORE_ID = "{mlflow.run_id}"
 """In a note, replaced by the MLflow run id at upload, so that a note can show artifacts."""
 
 _CUT = "\n\n*Cut here: MLflow shows no longer notes. The report has the rest.*\n"
+
+
+_R = TypeVar("_R")
 
 
 class RunDirectory:
@@ -152,6 +155,19 @@ class RunDirectory:
     def read_json(self, name: str) -> Any:
         """Return the content of a JSON file in the directory."""
         return read_json(self.path / name)
+
+    def read_record(self, kind: type[_R], name: str) -> _R:
+        """Return a record of ours from a JSON file in the directory.
+
+        Raises:
+            TrackingError: If it is missing, damaged or of another version.
+        """
+        try:
+            return from_json(kind, self.read_json(name))
+        except pydantic.ValidationError as error:
+            raise TrackingError(
+                f"{self.path / name}: damaged, or from another version; restore it from a copy"
+            ) from error
 
     def log_step(self, record: StepRecord) -> None:
         """Append a step; it survives the death of this process."""

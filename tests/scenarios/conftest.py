@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -23,9 +22,9 @@ seed: 0
 steps: 60
 threads: 1
 task: mlp
-optimizer: {name: sgd, lr: 4.0}
+optimizer: {name: sgd, lr: 8.0}
 schedule: {name: constant, warmup_steps: 50}
-checkpoint: {every: 5}
+checkpoint: {every: 5, keep: 8}
 """
 
 HEALTHY = """\
@@ -80,7 +79,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def processes(word: str) -> dict[int, str]:
+def _processes(word: str) -> dict[int, str]:
     """Processes, other than this one, whose command line holds a word."""
     found = {}
     for folder in Path("/proc").iterdir():
@@ -94,24 +93,42 @@ def processes(word: str) -> dict[int, str]:
     return found
 
 
-def end_uploaders(folder: Path) -> None:
+def _end_uploaders(folder: Path) -> None:
     """End the uploaders below a folder: without a server they would wait ten minutes for one."""
-    for pid, command in processes(str(folder)).items():
+    for pid, command in _processes(str(folder)).items():
         if "stabexp.tracking.uploader" in command:
             os.kill(pid, signal.SIGKILL)
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
+@pytest.fixture
+def processes():
+    """Find the processes whose command line holds a word."""
+    return _processes
+
+
+@pytest.fixture
+def end_uploaders():
+    """End the uploaders of the runs below a folder."""
+    return _end_uploaders
+
+
+@pytest.fixture
+def wait_for():
+    """Wait until something is the case."""
+
+    def call(condition: Callable[[], object], seconds: float = 120) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.02)
+
+    return call
 
 
 @pytest.fixture(autouse=True)
 def _no_uploader_left(tmp_path) -> Iterator[None]:
     yield
-    end_uploaders(tmp_path)
+    _end_uploaders(tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -172,17 +189,24 @@ def write(tmp_path):
     return call
 
 
+@pytest.fixture
+def own_loop(write):
+    """Write an experiment with a training function of one's own, healthy at the rate it has."""
+    write("own.py", OWN)
+    return write("own.yaml", HEALTHY)
+
+
 @pytest.fixture(scope="session")
-def recorded(tmp_path_factory) -> Iterator[Path]:
-    """A root with one run that diverged at step 22; copy it before changing anything."""
+def recorded(tmp_path_factory) -> Path:
+    """A root with one run that diverged at step 15; copy it before changing anything."""
     folder = tmp_path_factory.mktemp("diverged")
     file = folder / "late.yaml"
     file.write_text(DIVERGING, "utf-8")
     uri = f"tracking.uri=http://127.0.0.1:{free_port()}"
     result = api.run(file, [uri], root=folder / "root", drain_seconds=0)
     assert result.status == "diverged"
-    end_uploaders(folder)
-    yield folder / "root"
+    _end_uploaders(folder)
+    return folder / "root"
 
 
 @pytest.fixture
@@ -191,21 +215,3 @@ def diverged(recorded, tmp_path) -> Path:
     shutil.copytree(recorded, tmp_path / "root")
     (directory,) = (tmp_path / "root" / "runs").iterdir()
     return directory
-
-
-@pytest.fixture(scope="session")
-def bisected(recorded, tmp_path_factory) -> Iterator[tuple[Path, dict]]:
-    """A root with a run that was bisected over two variables, and what the command printed."""
-    folder = tmp_path_factory.mktemp("bisected")
-    shutil.copytree(recorded, folder / "root")
-    command = [sys.executable, "-m", "stabexp.cli", "bisect", "late", "--root", "root", "--json"]
-    done = subprocess.run(
-        [*command, "--variables", "learning_rate,warmup"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    end_uploaders(folder)
-    yield folder / "root", json.loads(done.stdout)

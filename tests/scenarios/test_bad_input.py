@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 
 import pytest
 
 RAISING = """\
-import sys
-
-
-def raises(run):
+def train(run):
     raise RuntimeError("out of cheese")
-
-
-def leaves(run):
-    sys.exit(3)
-
-
-def returns(run):
-    pass
 """
 
 
@@ -63,7 +51,7 @@ def test_a_directory_and_a_dangling_link_are_named_as_what_they_are(cli, tmp_pat
     assert "folder: is a directory" in cli("run", "folder").stderr
     done = cli("run", "link.yaml")
     assert done.returncode == 2
-    assert "link.yaml: is a link to nowhere.yaml, which is not there" in done.stderr
+    assert "link.yaml: a link to nowhere.yaml, which is not there" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -85,29 +73,17 @@ def test_a_command_that_cannot_be_understood_exits_with_2(cli, arguments):
     assert done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("raises", "raising.py:5: at step 0: RuntimeError: out of cheese"),
-        ("leaves", "called sys.exit(3)"),  # 3 would say that the run diverged
-        ("returns", "returned without making a step"),
-    ],
-)
-def test_a_train_function_that_fails_ends_the_run_as_failed(cli, write, tmp_path, name, says):
+def test_a_train_function_that_raises_ends_the_run_as_failed(cli, write, tmp_path):
     write("raising.py", RAISING)
-    write("exp.yaml", f"name: raising\nsteps: 5\ntrain: raising.py:{name}\n")
+    write("exp.yaml", "name: raising\nsteps: 5\ntrain: raising.py:train\n")
     done = cli("run", "exp.yaml")
     assert done.returncode == 1
-    assert says in done.stderr
+    assert "raising.py:2: at step 0: RuntimeError: out of cheese" in done.stderr
     (directory,) = (tmp_path / "stabexp_runs" / "runs").iterdir()
     assert f"stabexp run --resume {directory.name}" in done.stderr
-    if name == "raises":
-        listed = cli("list").stdout
-        assert directory.name in listed
-        assert "failed" in listed
-        refused = cli("bisect", directory.name)
-        assert refused.returncode == 1
-        assert "its training code raised an error before any divergence" in refused.stderr
+    refused = cli("bisect", directory.name)
+    assert refused.returncode == 1
+    assert "its training code raised an error before any divergence" in refused.stderr
 
 
 @pytest.mark.parametrize("command", ["bisect", "log", "sync", "run --resume"])
@@ -132,11 +108,3 @@ def test_a_damaged_record_is_named(cli, diverged, file, content):
     done = cli("log", diverged.name, "--root", "root")
     assert done.returncode == 1
     assert str(diverged / file) in done.stderr
-
-
-def test_a_root_that_cannot_be_written_to(cli, write, tmp_path):
-    write("exp.yaml", "name: a\ntask: mlp\nsteps: 2\noptimizer: {name: sgd, lr: 0.1}\n")
-    write("file", "")
-    done = cli("run", "exp.yaml", "--root", "file")
-    assert done.returncode == 1
-    assert f"{os.path.join(tmp_path, 'file')}" in done.stderr

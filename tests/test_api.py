@@ -1,0 +1,112 @@
+"""The Python interface: what it returns, and what it leaves on the disk when training fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stabexp import api
+from stabexp.errors import NotDivergedError, RunNotFoundError, TrainingError
+from stabexp.tracking import RunDirectory
+
+TRAINING = """\
+import sys
+
+import torch
+
+
+def raises(run):
+    for _ in loop(run):
+        if run.step == 3:
+            raise RuntimeError("out of cheese")
+
+
+def leaves(run):
+    sys.exit(3)
+
+
+def returns(run):
+    pass
+
+
+def trains(run):
+    for _ in loop(run):
+        pass
+
+
+def loop(run):
+    data = torch.utils.data.TensorDataset(torch.arange(32.0)[:, None])
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    for (x,) in run.steps(data, model=model, optimizer=optimizer):
+        loss = ((model(x) - x) ** 2).mean()
+        run.log(loss)
+        optimizer.zero_grad()
+        loss.backward()
+        yield
+        optimizer.step()
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """Write an experiment with one of the training functions above."""
+    (tmp_path / "training.py").write_text(TRAINING, "utf-8")
+
+    def write(function: str) -> Path:
+        text = f"name: small\nsteps: 8\nthreads: 1\ntrain: training.py:{function}\n"
+        (tmp_path / "exp.yaml").write_text(text + "batch: {size: 8}\n", "utf-8")
+        return tmp_path / "exp.yaml"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("function", "says", "steps"),
+    [
+        ("raises", r"training\.py:9: at step 3: RuntimeError: out of cheese", 3),
+        ("leaves", r"called sys\.exit\(3\)", 0),  # exit code 3 would say that the run diverged
+        ("returns", "returned without making a step", 0),
+    ],
+)
+def test_a_training_function_that_fails_leaves_what_it_recorded(experiment, function, says, steps):
+    with pytest.raises(TrainingError, match=says):
+        api.run(experiment(function), drain_seconds=0)
+    (path,) = Path("stabexp_runs", "runs").iterdir()
+    directory = RunDirectory.open(path)
+    assert directory.status() == "FAILED"
+    assert [record.step for record in directory.read_steps()] == list(range(steps))
+    with pytest.raises(NotDivergedError, match="raised an error before any divergence"):
+        api.bisect(path.name)
+
+
+def test_a_mended_training_function_goes_on_where_it_failed(experiment, tmp_path):
+    with pytest.raises(TrainingError):
+        api.run(experiment("raises"), ["checkpoint.every=2"], drain_seconds=0)
+    (tmp_path / "training.py").write_text(TRAINING.replace("== 3", "== 33"), "utf-8")
+    (path,) = Path("stabexp_runs", "runs").iterdir()
+    steps: list[int] = []
+    result = api.resume(path.name, on_step=lambda r: steps.append(r.step), drain_seconds=0)
+    assert result.status == "finished"
+    assert result.steps == 8
+    assert steps == [2, 3, 4, 5, 6, 7]
+
+
+def test_what_was_recorded_of_a_healthy_run_can_be_loaded(experiment):
+    result = api.run(experiment("trains"), drain_seconds=0)
+    loaded = api.load(result.run_id)
+    assert loaded.directory == result.directory
+    assert loaded.experiment.name == "small"
+    assert loaded.steps["loss"].tolist() == [record.loss for record in loaded.records]
+    assert loaded.trials == ()
+    assert loaded.verdict is None
+    with pytest.raises(NotDivergedError, match="trained to its end without diverging"):
+        api.bisect(result.run_id)
+
+
+def test_a_root_of_its_own_keeps_runs_apart(experiment, tmp_path):
+    result = api.run(experiment("trains"), root=tmp_path / "a", drain_seconds=0)
+    assert result.directory.parents[1] == tmp_path / "a"
+    with pytest.raises(RunNotFoundError, match="holds no runs yet"):
+        api.load(result.run_id, root=tmp_path / "b")
