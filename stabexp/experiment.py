@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import re
@@ -210,13 +211,13 @@ class Experiment(Settings):
             )
         return self
 
-    def digest_source(self) -> str:
-        """Return the canonical text of everything that decides the training's course."""
+    def digest(self) -> str:
+        """Return a sha256 over every setting that decides the training's course."""
         kept = self.model_dump(
             mode="json",
             exclude={"name", "description", "expect", "bisect", "tracking", "on_divergence"},
         )
-        return json.dumps(kept, sort_keys=True)
+        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def load(path: Path, overrides: list[str] | None = None) -> tuple[Experiment, Document]:
@@ -316,12 +317,31 @@ def program(experiment: Experiment, *, base: Path) -> Any:
     if experiment.train is not None:
         function = load_function(experiment.train.name, base=base)
         arguments = guess(experiment.train.args)
-        return Program(settings=settings, train=functools.partial(function, **arguments))
+        return Program(
+            settings=settings,
+            train=functools.partial(function, **arguments),
+            configuration=experiment.digest(),
+            code=_code(function),
+        )
     assert experiment.task is not None
     assert experiment.optimizer is not None
     task = load_task(experiment.task.name, experiment.task.args, base=base)
     train = yaml_loop(task, experiment.optimizer, experiment.schedule)
-    return Program(settings=settings, train=train, describe=task.describe)
+    return Program(
+        settings=settings,
+        train=train,
+        describe=task.describe,
+        configuration=experiment.digest(),
+        code=_code(type(task)),
+    )
+
+
+def _code(made: Any) -> tuple[Path, ...]:
+    """Return the file of a user's own class or function; none for what a package ships."""
+    from stabexp.tasks.loading import source_file
+
+    file = source_file(made)
+    return (file,) if file else ()
 
 
 SOURCE = "source.json"

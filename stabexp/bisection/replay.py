@@ -20,10 +20,10 @@ from stabexp.detectors import last_good_step
 from stabexp.errors import CheckpointError, StabexpError, TrackingError
 from stabexp.records import Divergence, StepRecord, TrialRecord, TrialSpec, from_json, to_json
 from stabexp.state.checkpoints import CheckpointStore
-from stabexp.state.fingerprint import differences, fingerprint
+from stabexp.state.fingerprint import differences
 from stabexp.tracking.manifest import read_json
 from stabexp.tracking.run_directory import RunDirectory
-from stabexp.training import Fork, Program, Run, RunSettings, execute, prepare
+from stabexp.training import Fork, Program, Run, execute, fingerprint_of, prepare
 from stabexp.training.precision import FORMATS
 
 COMPARED = ("loss", "grad_norm", "update_ratio", "param_norm", "digest", "lr")
@@ -114,7 +114,7 @@ def _fork(spec: TrialSpec, origin: Origin, trials: Path) -> Fork | None:
     return Fork(checkpoints=cured.path / "checkpoints", step=spec.from_step, records=records)
 
 
-def survey(origin: Origin, settings: RunSettings) -> Survey:
+def survey(origin: Origin, program: Program) -> Survey:
     """Return which checkpoints can be used, and what speaks against an exact replay.
 
     Raises:
@@ -141,20 +141,17 @@ def survey(origin: Origin, settings: RunSettings) -> Survey:
     return Survey(
         good_step=good,
         from_scratch=0 in usable,
-        warnings=(*_other_machine(origin, settings), *problems),
+        warnings=(*_other_machine(origin, program), *problems),
     )
 
 
-def _other_machine(origin: Origin, settings: RunSettings) -> list[str]:
+def _other_machine(origin: Origin, program: Program) -> list[str]:
     """Return, as sentences, what differs between the machine of the run and this one."""
     file = origin.directory / "fingerprint.json"
     if not file.exists():
         return []
-    prepare(settings)
-    recorded, here = read_json(file), fingerprint(device=settings.device)
-    if ("git_revision" in recorded) != ("git_revision" in here):
-        # Started from another folder, which says nothing about the training code.
-        recorded, here = ({k: v for k, v in f.items() if "git" not in k} for f in (recorded, here))
+    prepare(program.settings)
+    recorded, here = read_json(file), fingerprint_of(program)
     return [
         f"the run was not recorded as it is replayed: {text}"
         for text in differences(recorded, here)
@@ -220,7 +217,7 @@ def job(
 
     def work(request: dict[str, Any]) -> dict[str, Any]:
         if "survey" in request:
-            return asdict(survey(origin, unpatched.settings))
+            return asdict(survey(origin, unpatched))
         spec = from_json(TrialSpec, request["spec"])
         trial = RunDirectory.open(Path(request["trial"]))
         trials = trial.path.parent

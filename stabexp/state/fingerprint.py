@@ -28,6 +28,7 @@ _WHY = {
     "git_revision": "the training code may differ",
     "git_diff": "the training code differs",
     "code": "the training code differs",
+    "configuration": "the experiment has other settings",
 }
 _OTHER = "results may differ in their last bits"
 
@@ -69,6 +70,12 @@ def fingerprint(
             "cudnn_tf32": str(torch.backends.cudnn.allow_tf32),
         }
     return facts | _code([Path(path) for path in code_paths])
+
+
+def environment() -> str:
+    """Return every installed package with its version, a "name==version" line each."""
+    found = {f"{d.metadata['Name']}=={d.version}" for d in metadata.distributions()}
+    return "".join(f"{line}\n" for line in sorted(found, key=str.lower))
 
 
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import torch
 
+import stabexp
 from stabexp.errors import StabexpError, TrainingError
-from stabexp.state.fingerprint import set_deterministic
+from stabexp.state.fingerprint import fingerprint, set_deterministic
 from stabexp.state.random_streams import seed_everything
 from stabexp.training.run import Run
 from stabexp.training.settings import Program, RunSettings
@@ -47,6 +48,16 @@ def prepare(settings: RunSettings) -> None:
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     set_deterministic(settings.deterministic)
+
+
+def fingerprint_of(program: Program) -> dict[str, str]:
+    """Return what two runs of a program must share to be comparable bit for bit.
+
+    Call it after `prepare`: threads and determinism are part of it.
+    """
+    own = Path(stabexp.__file__).parent
+    facts = fingerprint(device=program.settings.device, code_paths=(own, *program.code))
+    return facts | {"configuration": program.configuration}
 
 
 def _where(error: Exception, run: Run) -> str:

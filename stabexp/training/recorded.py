@@ -9,9 +9,9 @@ from contextlib import suppress
 from stabexp.errors import CheckpointError, TrackingError, TrainingError
 from stabexp.records import Divergence, RunResult, StepRecord, to_json
 from stabexp.state.checkpoints import CheckpointStore
-from stabexp.state.fingerprint import fingerprint
+from stabexp.state.fingerprint import environment
 from stabexp.tracking.run_directory import RunDirectory
-from stabexp.training.execute import execute
+from stabexp.training.execute import execute, fingerprint_of
 from stabexp.training.fork import Fork
 from stabexp.training.run import Run
 from stabexp.training.settings import Program
@@ -62,13 +62,12 @@ def train_recorded(
         on_divergence=record_divergence,
     )
     _describe(directory, program)
+    (directory.path / "environment.txt").write_text(environment(), "utf-8")
     try:
         execute(
             program,
             handle,
-            on_ready=lambda: directory.write_json(
-                "fingerprint.json", fingerprint(device=settings.device)
-            ),
+            on_ready=lambda: directory.write_json("fingerprint.json", fingerprint_of(program)),
         )
     except BaseException as error:
         store.close()
@@ -159,7 +158,13 @@ def _newest(
 def _publish(directory: RunDirectory, handle: Run) -> None:
     """Hand the files of a run to MLflow, as far as they exist."""
     directory.write_json("data.json", {"dataset_size": handle.dataset_size})
-    for name in ("experiment.yaml", "fingerprint.json", "steps.jsonl", "emergency.json"):
+    for name in (
+        "experiment.yaml",
+        "fingerprint.json",
+        "environment.txt",
+        "steps.jsonl",
+        "emergency.json",
+    ):
         if (directory.path / name).exists():
             directory.add_artifact(name)
     index = directory.path / "checkpoints" / "checkpoints.jsonl"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -50,3 +51,7 @@ class Program:
     train: Callable[[Run], None]
     describe: Callable[[], Mapping[str, Any]] = dict
     """Facts about task and data for reports; empty when the training is the user's own function."""
+    configuration: str = ""
+    """Digest of every setting that decides the training's course."""
+    code: tuple[Path, ...] = ()
+    """Files with the user's own training code."""

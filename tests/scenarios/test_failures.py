@@ -19,8 +19,8 @@ import pytest
 from stabexp import api
 from stabexp.bisection.replay import Origin, survey
 from stabexp.errors import CheckpointError
+from stabexp.experiment import open_source, program
 from stabexp.tracking import RunDirectory
-from stabexp.training import RunSettings
 
 
 def cut_in_half(file: Path) -> None:
@@ -34,7 +34,8 @@ def checkpoint(directory: Path, step: int) -> Path:
 def surveyed(directory: Path):
     loaded = api.load(directory.name, root=directory.parents[1])
     origin = Origin(directory=directory, records=loaded.records, divergence=loaded.divergence)
-    return survey(origin, RunSettings(name="late", steps=60, threads=1))
+    experiment, base = open_source(json.loads((directory / "source.json").read_text("utf-8")))
+    return survey(origin, program(experiment, base=base))
 
 
 # --- checkpoints -------------------------------------------------------------------------------

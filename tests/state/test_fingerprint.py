@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from stabexp.state import differences, fingerprint, set_deterministic
+from stabexp.state.fingerprint import environment
 
 
 @pytest.fixture
@@ -98,3 +99,9 @@ def test_deterministic_algorithms_are_switched_on_and_back(before, monkeypatch):
     set_deterministic(False)
     assert os.environ.get(name) == before
     assert "stabexp" in sys.modules
+
+
+def test_the_environment_names_every_package_with_its_version():
+    lines = environment().splitlines()
+    assert f"torch=={torch.__version__}" in lines
+    assert lines == sorted(set(lines), key=str.lower)
