@@ -276,7 +276,7 @@ def test_a_stored_experiment_can_be_patched_with_a_fix(write):
         open_source(stored, {"optimizer.lr": 0})
 
 
-def test_digest_source_depends_on_what_decides_the_training_alone(write):
+def test_the_digest_depends_on_what_decides_the_training_alone(write):
     base, _ = load(write(GOOD))
     for assignment, same in {
         "description=other": True,
@@ -289,7 +289,7 @@ def test_digest_source_depends_on_what_decides_the_training_alone(write):
         "task.args.width=8": False,
     }.items():
         other, _ = load(write(GOOD), [assignment])
-        assert (other.digest_source() == base.digest_source()) is same, assignment
+        assert (other.digest() == base.digest()) is same, assignment
 
 
 def test_flat_names_are_dotted_and_leave_out_what_is_none(write):
