@@ -235,21 +235,16 @@ def load(path: Path, overrides: list[str] | None = None) -> tuple[Experiment, Do
 def from_document(document: Document) -> Experiment:
     """Return the experiment in a document, with plug-in names and arguments checked too."""
     experiment = validate(Experiment, document)
-    for kind, table in (("detectors", DETECTORS), ("interventions", INTERVENTIONS)):
+    tables: dict[str, Any] = {"detectors": DETECTORS, "interventions": INTERVENTIONS}
+    if experiment.monitors != Experiment.model_fields["monitors"].default:
+        from stabexp.monitors import MONITORS  # imports torch
+
+        tables["monitors"] = MONITORS
+    for kind, table in tables.items():
         for name, args in getattr(experiment, kind).items():
-            values = args if kind == "detectors" else {"dose": args}
+            values = {"dose": args} if kind == "interventions" else args
             component(table, kind, name, values, document=document)
-    _check_monitors(experiment, document)
     return experiment
-
-
-def _check_monitors(experiment: Experiment, document: Document) -> None:
-    if experiment.monitors == Experiment.model_fields["monitors"].default:
-        return  # the monitors' own module imports torch
-    from stabexp.monitors import MONITORS
-
-    for name, args in experiment.monitors.items():
-        component(MONITORS, "monitors", name, args, document=document)
 
 
 def _check_training(experiment: Experiment, document: Document, *, base: Path) -> None:

@@ -19,6 +19,8 @@ REFERENCE_SHARE = 0.25
 """A cure makes at least this share of the healthy run's progress."""
 SCRATCH_SHARE = 0.02
 """From step 0 the loss falls by at least this share of where it began: frozen weights do not."""
+LEVEL_ERROR = 1.253 / math.sqrt(10)
+"""Standard error of the median of ten draws, in standard deviations of one."""
 DELAY_FACTOR = 2.0
 """Delayed: survived this many times the control's steps before diverging all the same."""
 
@@ -40,6 +42,7 @@ def judge_trial(
     *,
     original: Sequence[StepRecord],
     crash: Divergence,
+    trivial_loss: float | None = None,
 ) -> Judgement:
     """Return what became of a trial.
 
@@ -49,6 +52,8 @@ def judge_trial(
         divergence: What the detectors found in it.
         original: Records of the diverged run.
         crash: The diverged run's own finding.
+        trivial_loss: What a model scores that knows nothing (ln of the class count), None if
+            unknown. A network that collapsed to it survives for ever and has learned nothing.
     """
     losses = [record.loss for record in records]
     start, end = _start_loss(spec, losses, original), level(losses[-10:])
@@ -63,7 +68,8 @@ def judge_trial(
         return Judgement(outcome="inconclusive", start_loss=start, end_loss=end, note="no steps")
     needed = needed_progress(spec.from_step, original, crash, start=start)
     made = start - end if math.isfinite(start) else math.nan
-    if made >= needed:
+    beaten = trivial_loss is None or end < trivial_loss - LEVEL_ERROR * noise(records, math.inf)
+    if made >= needed and beaten:
         note = f"no divergence in {len(records)} steps; loss {start:.4g} → {end:.4g}"
         return Judgement(outcome="cured", start_loss=start, end_loss=end, note=note)
     if -made > noise(original, crash.onset):
@@ -73,9 +79,14 @@ def judge_trial(
             f"{start:.4g} → {end:.4g}"
         )
         return Judgement(outcome="delayed", start_loss=start, end_loss=end, note=note)
+    missed = (
+        f"where a model that knows nothing scores {trivial_loss:.4g}"
+        if made >= needed
+        else f"a fall of {made:.3g} where {needed:.3g} is the least that counts"
+    )
     note = (
         f"no divergence in {len(records)} steps, but it did not learn: loss {start:.4g} → "
-        f"{end:.4g}, a fall of {made:.3g} where {needed:.3g} is the least that counts"
+        f"{end:.4g}, {missed}"
     )
     return Judgement(outcome="stalled", start_loss=start, end_loss=end, note=note)
 
@@ -113,7 +124,7 @@ def needed_progress(
     return max(floor, asked if asked > spread else -spread)
 
 
-def noise(records: Sequence[StepRecord], before: int, *, window: int = 32) -> float:
+def noise(records: Sequence[StepRecord], before: float, *, window: int = 32) -> float:
     """Return how far a loss scatters around the trend: one standard deviation, in loss units."""
     losses = [r.loss for r in records if r.step < before and math.isfinite(r.loss)][-window:]
     if len(losses) < 4:

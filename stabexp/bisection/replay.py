@@ -37,6 +37,8 @@ class Origin:
     directory: Path
     records: Sequence[StepRecord]
     divergence: Divergence
+    trivial_loss: float | None = None
+    """What a model that knows nothing scores, None if unknown."""
 
 
 def replay(
@@ -78,7 +80,12 @@ def replay(
             "the training function does not use run.autocast(), so its precision cannot be changed"
         )
     judged = judge_trial(
-        spec, records, run.divergence, original=origin.records, crash=origin.divergence
+        spec,
+        records,
+        run.divergence,
+        original=origin.records,
+        crash=origin.divergence,
+        trivial_loss=origin.trivial_loss,
     )
     mismatch, mismatch_field = (
         first_mismatch(origin.records, records) if spec.role == "control" else (None, "")
@@ -212,8 +219,13 @@ def job(
     """
     run = RunDirectory.open(directory)
     divergence = from_json(Divergence, run.read_json("divergence.json"))
-    origin = Origin(directory=directory, records=run.read_steps(), divergence=divergence)
     unpatched = build({})
+    origin = Origin(
+        directory=directory,
+        records=run.read_steps(),
+        divergence=divergence,
+        trivial_loss=unpatched.describe().get("expected_initial_loss"),
+    )
 
     def work(request: dict[str, Any]) -> dict[str, Any]:
         if "survey" in request:

@@ -178,3 +178,14 @@ def test_the_level_is_a_loss_or_the_middle_of_two_and_order_does_not_matter(valu
     assert found == level(values[::-1])
     bad = sum(not math.isfinite(value) for value in values)
     assert (found == math.inf) == (2 * bad >= len(values))
+
+
+def test_a_network_that_collapsed_to_guessing_has_not_learned():
+    original = trial([2.42, 2.40, 2.31, 2.28, 2.3], first=0)
+    guessing = trial([2.42, *(2.30 + 0.02 * (-1) ** step for step in range(89))], first=0)
+    crash = divergence(detected=8, onset=5)
+    given = {"original": original, "crash": crash}
+    assert judge_trial(spec(0), guessing, None, **given).outcome == "cured"
+    found = judge_trial(spec(0), guessing, None, trivial_loss=math.log(10), **given)
+    assert found.outcome == "stalled"
+    assert "knows nothing scores 2.303" in found.note

@@ -29,15 +29,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(HOME), "PYTHONUNBUFFERED": "1"}
 PATIENCE = 60_000
 """Milliseconds: MLflow's first page loads megabytes of scripts, on a busy machine."""
 
-EXPERIMENT = """
-name: rate-too-high
-steps: 120
-threads: 1
-task: mlp
-optimizer: {name: sgd, lr: 1.0, momentum: 0.9}
-schedule: {name: constant, warmup_steps: 20}
-bisect: {variables: [learning_rate, warmup]}
-"""
+EXPERIMENT = (Path(stabexp.__file__).parent / "demo" / "unclipped_bursts.yaml").read_text("utf-8")
 
 pytestmark = [
     pytest.mark.browser,
