@@ -19,10 +19,11 @@ Pattern = Literal[
 ]
 """How the loss left its healthy range (source rows A2, C1)."""
 
-Role = Literal["control", "placebo", "dose", "reversal", "proof"]
+Role = Literal["control", "placebo", "dose", "data", "reversal", "proof"]
 """Why a trial was run.
 
 control: changes nothing · placebo: a change too small to be a remedy · dose: one variable changed ·
+data: other samples in place of those the crash began with ·
 reversal: the cure, then the original value put back · proof: the final fix as a user would run it.
 """
 

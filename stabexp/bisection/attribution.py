@@ -311,7 +311,8 @@ def summary(facts: Facts, opinion: Opinion) -> str:  # noqa: PLR0911
         )
         return (
             f"Rare bursts of the gradient {loose}: clipping at norm {dose} trains through at the "
-            f"full learning rate{again}. Whether single samples cause them was not examined."
+            f"full learning rate{again}."
+            + ("" if facts.data else " Whether single samples cause them was not examined.")
         )
     if cause == "precision":
         return (

@@ -98,6 +98,7 @@ class Bisector:
             if self._spent():
                 self.runner.progress.note(f"the budget of {self.budget} replayed steps is spent")
             self._match_placebos(plan)
+            self._data(plan)
             self._prove(plan)
         records = self.case.records
         telemetry = opinion(records, self.case.divergence, asdict(self.case.setup))
@@ -223,6 +224,24 @@ class Bisector:
         if cure is not None:
             start = self.facts.ladder(cause).trial(cure.trial).spec.from_step
             self._placebos(plan, from_step=start)
+
+    def _data(self, plan: Plan) -> None:
+        """Ask whether the crash hangs on the samples it began with, before a setting is named.
+
+        When it stays away without them, as many other samples are the placebo: if it stays away
+        without those too, nothing was learned but that the run is at the edge.
+        """
+        cause, _ = walk(self.facts)
+        if cause not in VARIABLES or cause == "precision" or self._spent():
+            return
+        first, last = plan.suspect_steps()
+        (record,) = self.runner.run([plan.data(first, last, role="data")])
+        width = last - first + 1
+        if record.outcome == "cured" and first - width >= 0:
+            others = plan.data(first - width, first - 1, role="placebo")
+            ran = self.runner.run([others])
+            self.facts = replace(self.facts, placebos=(*self.facts.placebos, *ran))
+        self.facts = replace(self.facts, data=record)
 
     def _prove(self, plan: Plan) -> None:
         """Put the bad value back, and run the fix as a user would; both only for a named cause."""

@@ -78,6 +78,12 @@ TREE: dict[str, Node] = {
         question="Was a number lost in half precision, and does a wider format cure?",
         ask=evidence.precision,
         yes="= precision",
+        no="data",
+    ),
+    "data": Node(
+        question="Does the crash hang on the very samples it began with?",
+        ask=evidence.data,
+        yes="= inconclusive",
         no="batch_size",
     ),
     "batch_size": Node(

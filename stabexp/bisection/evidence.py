@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from stabexp.bisection.facts import Facts, LadderFacts, burstiness, healthy_norm, healthy_norms
+from stabexp.bisection.facts import (
+    Facts,
+    LadderFacts,
+    burstiness,
+    healthy_norm,
+    healthy_norms,
+    samples_of,
+)
 from stabexp.records import Cure, TrialRecord
 
 TINY_BATCH = 8
@@ -172,6 +179,29 @@ def _lost_numbers(facts: Facts) -> str:
         if (vanished := seen.get("half_zero_gradient_share", 0.0)) > VANISHED:
             return f"{vanished:.0%} of the gradient elements were exactly zero"
     return ""
+
+
+def data(facts: Facts) -> Answer:
+    """Does the crash hang on the very samples it began with?"""
+    record = facts.data
+    if record is None:
+        return Answer(yes=False, detail="no replay without those samples was made", tried=False)
+    change = record.spec.changes[0]
+    ids = sorted(samples_of(change, facts.records))
+    where = f"others in place of the {len(ids)} samples of {change.dose}"
+    keys = (record.spec.key,)
+    if record.outcome != "cured":
+        seen: str = record.outcome
+        if record.divergence is not None:
+            seen += f" at step {record.divergence.detected}"
+        return Answer(yes=False, detail=f"with {where}: {seen}", trials=keys)
+    shown = ", ".join(str(i) for i in ids[:12]) + (", …" if len(ids) > 12 else "")
+    return Answer(
+        yes=True,
+        detail=f"with {where} it trains through at the full rate, so no setting is to blame as "
+        f"far as can be told; look at the samples {shown}",
+        trials=keys,
+    )
 
 
 def batch_size(facts: Facts) -> Answer:

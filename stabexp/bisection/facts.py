@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stabexp.detectors.onset import ABNORMAL, loss_z
-from stabexp.records import Cure, Divergence, StepRecord, TrialRecord
+from stabexp.records import Change, Cure, Divergence, StepRecord, TrialRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,8 @@ class Facts:
     controls: tuple[TrialRecord, ...] = ()
     placebos: tuple[TrialRecord, ...] = ()
     ladders: Mapping[str, LadderFacts] = field(default_factory=dict)
+    data: TrialRecord | None = None
+    """Replay with other samples in place of those that the crash began with."""
     reversal: TrialRecord | None = None
     proof: TrialRecord | None = None
     fix_dose: float | int | str | None = None
@@ -77,6 +79,12 @@ class Facts:
     def ladder(self, variable: str) -> LadderFacts:
         """Return what a variable's doses did; an empty ladder when it was not tried."""
         return self.ladders.get(variable, LadderFacts(variable=variable, skipped="not tried"))
+
+
+def samples_of(change: Change, records: Sequence[StepRecord]) -> frozenset[int]:
+    """Return the ids of the samples of the steps that a "steps 20-22" dose names."""
+    first, last = (int(part) for part in str(change.dose).removeprefix("steps ").split("-"))
+    return frozenset(i for r in records if first <= r.step <= last for i in r.sample_ids)
 
 
 def healthy_norms(records: Sequence[StepRecord], onset: int, *, window: int = 100) -> list[float]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from stabexp.bisection.facts import Setup
 from stabexp.bisection.ladder import Dose, Ladder
-from stabexp.records import Change, Divergence, TrialSpec
+from stabexp.records import Change, Divergence, Role, TrialSpec
 
 HORIZON_FACTOR = 6
 HORIZON_LEAST = 40
@@ -25,6 +25,10 @@ PLACEBOS: tuple[Change, ...] = (
     Change(variable="shuffle", dose=1),
 )
 """Changes too small to be a remedy: a few per cent of the rate, another order of the same data."""
+
+
+SUSPECT_STEPS = 3
+"""Steps up to the onset whose samples are suspected: a loss shows its cause a step or two later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,24 @@ class Plan:
             )
             for change in PLACEBOS
         )
+
+    def data(self, first: int, last: int, *, role: Role) -> TrialSpec:
+        """Return the replay that shows other samples in place of those of some steps.
+
+        Those that the crash began with when it is about the data, as many others as a placebo.
+        """
+        return TrialSpec(
+            role=role,
+            changes=(Change(variable="replace_samples", dose=f"steps {first}-{last}"),),
+            from_step=self.good_step,
+            until_step=self.until(self.good_step),
+            reason=f"does it crash with other samples in place of those of steps {first}-{last}?",
+        )
+
+    def suspect_steps(self) -> tuple[int, int]:
+        """Return the first and last step whose samples the crash began with."""
+        onset = self.divergence.onset
+        return max(self.good_step, onset - SUSPECT_STEPS + 1), onset
 
     def dose(self, ladder: Ladder, index: int, *, from_step: int) -> TrialSpec:
         """Return the replay of one dose of a ladder; warmup always starts at step 0."""

@@ -9,16 +9,25 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from stabexp import interventions as changing
+from stabexp.bisection.facts import samples_of
 from stabexp.bisection.judging import judge_trial
 from stabexp.bisection.trials import RECORD, Survey, finished_trial
 from stabexp.detectors import last_good_step
 from stabexp.errors import CheckpointError, StabexpError, TrackingError
-from stabexp.records import Divergence, StepRecord, TrialRecord, TrialSpec, from_json, to_json
+from stabexp.records import (
+    Change,
+    Divergence,
+    StepRecord,
+    TrialRecord,
+    TrialSpec,
+    from_json,
+    to_json,
+)
 from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.fingerprint import differences
 from stabexp.tracking.manifest import read_json
@@ -59,7 +68,7 @@ def replay(
     run = Run(
         program.settings,
         fork=_fork(spec, origin, trials),
-        interventions=changing.build(spec.changes),
+        interventions=changing.build(_resolved(spec, origin)),
         until=spec.until_step,
         save_at=spec.save_at,
         checkpoints=store,
@@ -103,6 +112,16 @@ def replay(
         seconds=time.perf_counter() - started,
         directory=trial.path.name,
         note=judged.note,
+    )
+
+
+def _resolved(spec: TrialSpec, origin: Origin) -> tuple[Change, ...]:
+    """Return the changes, with "steps 20-22" turned into the ids of the samples seen there."""
+    return tuple(
+        replace(change, dose=",".join(str(i) for i in sorted(samples_of(change, origin.records))))
+        if change.variable == "replace_samples"
+        else change
+        for change in spec.changes
     )
 
 

@@ -11,12 +11,14 @@ from stabexp.interventions.batch_size import BatchSize
 from stabexp.interventions.clip_norm import ClipNorm
 from stabexp.interventions.learning_rate import LearningRate
 from stabexp.interventions.precision import Precision, PrecisionName
+from stabexp.interventions.replace_samples import ReplaceSamples
 from stabexp.interventions.shuffle import Shuffle
 from stabexp.interventions.warmup import Warmup, ramp
 from stabexp.records import Change
 
 INTERVENTIONS: dict[str, type[Intervention]] = {
-    kind.variable: kind for kind in (LearningRate, Warmup, ClipNorm, Precision, BatchSize, Shuffle)
+    kind.variable: kind
+    for kind in (LearningRate, Warmup, ClipNorm, Precision, BatchSize, Shuffle, ReplaceSamples)
 }
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "LearningRate",
     "Precision",
     "PrecisionName",
+    "ReplaceSamples",
     "Shuffle",
     "Warmup",
     "build",

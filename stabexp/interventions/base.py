@@ -41,3 +41,7 @@ class Intervention(Component):
     def shuffle_salt(self) -> int:
         """Return a number that selects another order of the same data; 0 is the run's own order."""
         return 0
+
+    def replaced_samples(self) -> frozenset[int]:
+        """Return the ids of the samples that others are shown in place of."""
+        return frozenset()

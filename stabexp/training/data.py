@@ -23,11 +23,24 @@ from stabexp.errors import NotReplayableError
 class SampleOrder:
     """The order in which the samples of a map-style dataset are shown, pass after pass."""
 
-    def __init__(self, size: int, *, seed: int, shuffle: bool = True, salt: int = 0) -> None:
-        """`salt` selects another order for the same seed; 0 is the run's own."""
+    def __init__(
+        self,
+        size: int,
+        *,
+        seed: int,
+        shuffle: bool = True,
+        salt: int = 0,
+        replaced: frozenset[int] = frozenset(),
+    ) -> None:
+        """Fix the order of a dataset of `size` samples.
+
+        `salt` selects another order for the same seed; 0 is the run's own. In place of each
+        `replaced` sample the next one in the dataset is shown that is none of them.
+        """
         if size < 1:
             raise NotReplayableError("the dataset is empty; a training needs at least one sample")
         self.size, self.seed, self.shuffle, self.salt = size, seed, shuffle, salt
+        self._instead = _substitutes(replaced, size)
         self._pass = lru_cache(maxsize=4)(self._permutation)
 
     def _permutation(self, number: int) -> list[int]:
@@ -43,7 +56,19 @@ class SampleOrder:
         while len(result) < count:
             number, offset = divmod(position + len(result), self.size)
             result += self._pass(number)[offset : offset + count - len(result)]
-        return result
+        return [self._instead.get(i, i) for i in result] if self._instead else result
+
+
+def _substitutes(replaced: frozenset[int], size: int) -> dict[int, int]:
+    if len(replaced & set(range(size))) == size:
+        raise NotReplayableError("every sample of the dataset is to be replaced; leave some")
+    found = {}
+    for sample in replaced:
+        other = (sample + 1) % size
+        while other in replaced:
+            other = (other + 1) % size
+        found[sample] = other
+    return found
 
 
 class BatchSource:
@@ -99,9 +124,15 @@ class BatchSource:
         self.batch_size = loader.batch_size
         return loader.dataset
 
-    def order(self, *, salt: int) -> SampleOrder:
-        """Return the order of the samples; `salt` as in `SampleOrder`."""
-        return SampleOrder(len(self.dataset), seed=self.seed, shuffle=self.shuffle, salt=salt)
+    def order(self, *, salt: int, replaced: frozenset[int] = frozenset()) -> SampleOrder:
+        """Return the order of the samples; `salt` and `replaced` as in `SampleOrder`."""
+        return SampleOrder(
+            len(self.dataset),
+            seed=self.seed,
+            shuffle=self.shuffle,
+            salt=salt,
+            replaced=replaced,
+        )
 
     def batches(
         self, order: SampleOrder, *, position: int, size: int

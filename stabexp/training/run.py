@@ -201,7 +201,9 @@ class Run:
             clip_norm=self._clip_norm(),
             lr_scale=self._lr_scale,
         )
-        batches = source.batches(source.order(salt=salt), position=self.position, size=size)
+        replaced = frozenset[int]().union(*(i.replaced_samples() for i in self._interventions))
+        order = source.order(salt=salt, replaced=replaced)
+        batches = source.batches(order, position=self.position, size=size)
         try:
             boundary.begin(self.step)
             while self.step < self.until and self.divergence is None:

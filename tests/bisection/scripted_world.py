@@ -76,7 +76,16 @@ def step_records(
         if step >= onset:
             loss += 0.8 * 2.0 ** (step - onset)
             norm *= 3.0 * 1.8 ** (step - onset)
-        found.append(StepRecord(step=step, time=float(step), loss=loss, lr=0.1, grad_norm=norm))
+        found.append(
+            StepRecord(
+                step=step,
+                time=float(step),
+                loss=loss,
+                lr=0.1,
+                grad_norm=norm,
+                sample_ids=(2 * step, 2 * step + 1),
+            )
+        )
     return found
 
 
@@ -91,6 +100,10 @@ class World:
     """The same for trials from step 0, when that is not the last good checkpoint."""
     placebos: str = "ddd"
     scratch_placebos: str = "ddd"
+    data: str = "d"
+    """What it shows with other samples in place of those the crash began with."""
+    others: str = "d"
+    """The same for as many innocent samples."""
     controls: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """Step → what its control shows otherwise: fields of a trial record."""
     reversal: str = "d"
@@ -109,12 +122,16 @@ class World:
     records: Sequence[StepRecord] = field(default_factory=step_records, repr=False)
     dataset_size: int | None = 10_000
 
-    def trial(self, spec: TrialSpec, *, proofs_before: int = 0) -> TrialRecord:
+    def trial(self, spec: TrialSpec, *, proofs_before: int = 0) -> TrialRecord:  # noqa: PLR0911
         """Return what a replay shows."""
         match spec.role:
             case "control":
                 shown = self._record(spec, "diverged", metrics=self.metrics.get("control", {}))
                 return replace(shown, **self.controls.get(spec.from_step, {}))
+            case "data":
+                return self._record(spec, OUTCOMES[self.data])
+            case "placebo" if spec.variable == "replace_samples":
+                return self._record(spec, OUTCOMES[self.others])
             case "placebo":
                 letters = self.placebos if spec.from_step == self.good else self.scratch_placebos
                 place = ["0.97", "1.03", "1"].index(str(spec.dose))

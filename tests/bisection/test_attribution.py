@@ -102,8 +102,7 @@ def test_a_ramp_that_no_control_from_scratch_stands_against_was_not_put_back():
         (
             World(doses={"clip_norm": "dccccs"}, records=BURSTS),
             "Rare bursts of the gradient are not clipped: clipping at norm 2.0 trains through at "
-            "the full learning rate and putting it back brings the crash back. Whether single "
-            "samples cause them was not examined.",
+            "the full learning rate and putting it back brings the crash back.",
         ),
         (
             World(doses={"batch_size": "dcc"}, setup=replace(SETUP, batch_size=4)),

@@ -609,3 +609,28 @@ def test_whatever_the_trials_do_the_verdict_is_well_formed(world, budget, chosen
     variables = [variable for variable in VARIABLES if variable in chosen]
     bisector = bisector_of(world, variables=variables, budget=budget)
     assert_well_formed(bisector.bisect(), bisector)
+
+
+def test_a_crash_that_hangs_on_its_samples_is_blamed_on_no_setting():
+    bisector = bisector_of(World(doses=RATE, data="c", others="d"))
+    verdict = bisector.bisect()
+    assert_well_formed(verdict, bisector)
+    assert verdict.cause == "inconclusive"
+    assert verdict.path[-1].node == "data"
+    assert "look at the samples" in verdict.summary
+    assert not {"reversal", "proof"} & set(roles(bisector))
+
+
+def test_when_other_samples_can_be_missed_as_well_the_run_is_marginal():
+    bisector = bisector_of(World(doses=RATE, data="c", others="c"))
+    verdict = bisector.bisect()
+    assert_well_formed(verdict, bisector)
+    assert verdict.cause == "marginal"
+
+
+def test_a_lost_number_is_not_looked_for_in_the_data():
+    lost = {"control": {"half_activation_nonfinite": 1.0}}
+    half = replace(SETUP, precision="fp16")
+    bisector = bisector_of(World(doses={"precision": "cc"}, setup=half, metrics=lost))
+    assert bisector.bisect().cause == "precision"
+    assert "data" not in roles(bisector)

@@ -103,6 +103,7 @@ def seen(**metrics):
     return (control(metrics=metrics),)
 
 
+SUSPECTS = (Change(variable="replace_samples", dose="steps 38-40"),)
 CASES = {
     "control": [
         (True, facts(), "equal bit for bit up to the divergence"),
@@ -144,6 +145,12 @@ CASES = {
             "ran out, with no answer yet about warmup; tried without",
         ),
         (True, facts(RATE, cut_short("warmup")), "learning_rate ×0.5"),
+    ],
+    "data": [
+        (True, facts(CLIP, data=shown("c", role="data", changes=SUSPECTS)), "look at the samples"),
+        (False, facts(CLIP, data=shown("d", role="data", changes=SUSPECTS)), "diverged at step"),
+        (False, facts(CLIP, data=shown("s", role="data", changes=SUSPECTS)), "stalled"),
+        (False, facts(CLIP), "no replay without those samples"),
     ],
     "precision": [
         (False, facts(WIDER), "the run is in fp32"),
@@ -347,12 +354,12 @@ def test_a_variable_that_cannot_be_the_cause_is_answered_no_without_being_tried(
         (
             facts(LARGER, RATE, setup={"batch_size": 1}, controls=seen(early_grad_norm=2.0)),
             "batch_size",
-            ["control", "placebo", "any_cure", "precision", "batch_size"],
+            ["control", "placebo", "any_cure", "precision", "data", "batch_size"],
         ),
         (
             facts(CLIP, RATE, records=BURSTS),
             "clip_norm",
-            ["control", "placebo", "any_cure", "precision", "batch_size", "clip_norm"],
+            ["control", "placebo", "any_cure", "precision", "data", "batch_size", "clip_norm"],
         ),
         (facts(RAMP, RATE), "warmup", [*list(TREE)[:-1]]),
         (facts(RATE), "learning_rate", list(TREE)),

@@ -16,6 +16,7 @@ DOSES = {
     "precision": "fp32",
     "batch_size": 4,
     "shuffle": 1,
+    "replace_samples": "3,17",
 }
 QUESTIONS = {
     "learning_rate": "lr_scale",
@@ -24,6 +25,7 @@ QUESTIONS = {
     "precision": "precision",
     "batch_size": "batch_multiple",
     "shuffle": "shuffle_salt",
+    "replace_samples": "replaced_samples",
 }
 
 
@@ -34,6 +36,7 @@ def answers(item):
         "batch_multiple": item.batch_multiple(),
         "precision": item.precision("bf16"),
         "shuffle_salt": item.shuffle_salt(),
+        "replaced_samples": item.replaced_samples(),
     }
 
 
@@ -80,6 +83,7 @@ def test_an_intervention_answers_one_question_differently_and_no_other(name):
         ("precision", "fp8", "expected 'fp32', 'bf16'"),
         ("batch_size", 0, "expected greater than or equal to 1, found 0"),
         ("shuffle", -1, "expected greater than or equal to 0"),
+        ("replace_samples", "3-5", "expected sample ids, for example 12,55"),
         ("lerning_rate", 1, "unknown intervention; did you mean 'learning_rate'?"),
     ],
 )
