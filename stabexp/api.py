@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 
 DAMAGED = "damaged, or from another version; restore it from a copy"
 
-DIVERGENCE = "divergence.json"
-"""In a run directory: what a detector found; there when the run diverged."""
-
 LOCK = "run.lock"
 """In a run directory: held by the process that trains."""
 
@@ -117,7 +114,7 @@ def resume(
     directory = find_run(run_id, root)
     if directory.kind != "run":
         raise _not_a_run(run_id, directory)
-    if directory.status() == "FINISHED" or (directory.path / DIVERGENCE).exists():
+    if directory.status() == "FINISHED" or directory.divergence() is not None:
         raise StabexpError(
             f"run {directory.run_id}: has ended by itself; there is nothing to resume"
         )
@@ -248,8 +245,9 @@ def bisect(
 
 
 def _divergence(directory: RunDirectory) -> Divergence:
-    if (directory.path / DIVERGENCE).exists():
-        return directory.read_record(Divergence, DIVERGENCE)
+    found = directory.divergence()
+    if found is not None:
+        return found
     how = {
         "FINISHED": "it trained to its end without diverging",
         "RUNNING": "it is still running, or was killed; `stabexp run --resume` goes on with it",
@@ -368,9 +366,6 @@ def load(run_id: str, *, root: Path = DEFAULT_ROOT) -> Loaded:
     if directory.kind != "run":
         raise _not_a_run(run_id, directory)
     experiment, _ = _experiment(directory)
-    divergence = None
-    if (directory.path / DIVERGENCE).exists():
-        divergence = directory.read_record(Divergence, DIVERGENCE)
     trials: tuple[TrialRecord, ...] = ()
     verdict = None
     bisects = [child for child in directory.children() if child.kind == "bisect"]
@@ -385,7 +380,7 @@ def load(run_id: str, *, root: Path = DEFAULT_ROOT) -> Loaded:
         directory=directory.path,
         experiment=experiment,
         records=tuple(directory.read_steps()),
-        divergence=divergence,
+        divergence=directory.divergence(),
         trials=trials,
         verdict=verdict,
     )

@@ -101,9 +101,8 @@ def run_lines(root: Path) -> Iterator[str]:
     for directory in runs:
         when = datetime.fromtimestamp(directory.created).strftime("%Y-%m-%d %H:%M")
         state = directory.status().lower()
-        if (directory.path / "divergence.json").exists():
-            found = directory.read_json("divergence.json")
-            state = f"diverged at step {found['detected']}"
+        if (found := directory.divergence()) is not None:
+            state = f"diverged at step {found.detected}"
         if (directory.path / "report" / "verdict.json").exists():
             verdict = directory.read_json("report/verdict.json")["verdict"]
             state += f" · {verdict['cause']} ({verdict['confidence']:.2f})"

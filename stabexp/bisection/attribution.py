@@ -19,6 +19,7 @@ from stabexp.bisection.ladder import SAFER_PRECISIONS
 from stabexp.bisection.search import LadderAnswer
 from stabexp.interventions import ramp
 from stabexp.records import (
+    VARIABLES,
     Cause,
     Cure,
     Evidence,
@@ -39,8 +40,6 @@ UNPROVED = 0.6
 or speaks against the cause: a placebo cures, or the crash does not move with the rate."""
 LEARNING_SHARE = 0.25
 """A cure makes at least this share of the best surviving trial's progress from the same step."""
-
-VARIABLE_CAUSES = ("learning_rate", "warmup", "clip_norm", "precision", "batch_size")
 
 
 def ladder_facts(
@@ -159,13 +158,13 @@ class Opinion:
     @property
     def cure(self) -> bool:
         """Whether the cause is a variable that can be set right."""
-        return self.cause in VARIABLE_CAUSES
+        return self.cause in VARIABLES
 
 
 def judge(facts: Facts) -> Opinion:
     """Walk the tree, then ask whether its cause stands: does the crash return, the fix hold?"""
     cause, path = walk(facts)
-    if cause not in VARIABLE_CAUSES:
+    if cause not in VARIABLES:
         return Opinion(cause=cause, path=path)
     path = tuple(replace(step, decisive=False) for step in path)
     reversal, proof = _reversal(facts, cause), _proof(facts)
@@ -239,7 +238,7 @@ def confidence(facts: Facts, opinion: Opinion, telemetry: str) -> float:
     value = AGREE if telemetry == opinion.cause else DISAGREE
     answers = {step.node: step.answer for step in opinion.path}
     missing = NOT_TRIED in answers.values()
-    if opinion.cause in VARIABLE_CAUSES:
+    if opinion.cause in VARIABLES:
         missing |= answers["reversal"] != "yes" or answers["proof"] != "yes"
     against = opinion.cause == "learning_rate" and unmoved(facts)
     if missing or against or opinion.cause == "marginal":
@@ -256,7 +255,7 @@ def ruled_out(facts: Facts, cause: Cause) -> tuple[RuledOut, ...]:
             continue
         keys = tuple(record.spec.key for record in ladder.trials)
         if ladder.cured and ladder.cure is not None:
-            if cause in VARIABLE_CAUSES:
+            if cause in VARIABLES:
                 why = details.get(variable) or (
                     f"{amount(variable, ladder.cure.dose)} makes the symptom go away, but setting "
                     f"{cause} right cures with {variable} as it was"
@@ -271,8 +270,8 @@ def ruled_out(facts: Facts, cause: Cause) -> tuple[RuledOut, ...]:
             skipped = ladder.skipped
             why = f"not tried: {skipped}" if skipped else f"not known: {outcomes(ladder)}"
         found.append(RuledOut(variable=variable, why=why, trials=keys))
-    if cause in VARIABLE_CAUSES:
-        left_out = [v for v in VARIABLE_CAUSES if v != cause and v not in facts.ladders]
+    if cause in VARIABLES:
+        left_out = [v for v in VARIABLES if v != cause and v not in facts.ladders]
         found += [RuledOut(variable=v, why="not tried: left out by request") for v in left_out]
     return tuple(found)
 

@@ -237,7 +237,8 @@ def job(
         build: Patch (dotted experiment keys) → program.
     """
     run = RunDirectory.open(directory)
-    divergence = from_json(Divergence, run.read_json("divergence.json"))
+    divergence = run.divergence()
+    assert divergence is not None, directory
     unpatched = build({})
     origin = Origin(
         directory=directory,

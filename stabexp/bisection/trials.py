@@ -301,8 +301,3 @@ def finished_trial(trials: Path, key: str) -> RunDirectory | None:
     for file in trials.glob(f"{key}*/{RECORD}"):
         return RunDirectory.open(file.parent)
     return None
-
-
-def trial_path(bisect: Path, record: TrialRecord) -> Path:
-    """Return the directory of a finished trial."""
-    return bisect / "trials" / record.directory

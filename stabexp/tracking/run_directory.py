@@ -18,11 +18,14 @@ from typing import Any, TypeVar
 import pydantic
 
 from stabexp.errors import RunNotFoundError, TrackingError
-from stabexp.records import StepRecord, from_json, to_json
+from stabexp.records import Divergence, StepRecord, from_json, to_json
 from stabexp.tracking.journal import append_shared, read_lines
 from stabexp.tracking.manifest import Kind, Manifest, Status, read_json, write_json
 from stabexp.tracking.processes import identity
 from stabexp.tracking.step_log import StepLog, read_steps
+
+DIVERGENCE = "divergence.json"
+"""What a detector found; there when the run diverged."""
 
 NOTE_LIMIT = 8000
 """Characters MLflow keeps of a note."""
@@ -168,6 +171,16 @@ class RunDirectory:
             raise TrackingError(
                 f"{self.path / name}: damaged, or from another version; restore it from a copy"
             ) from error
+
+    def divergence(self) -> Divergence | None:
+        """Return what a detector found in the run, None when it did not diverge.
+
+        Raises:
+            TrackingError: If the file is damaged or of another version.
+        """
+        if not (self.path / DIVERGENCE).exists():
+            return None
+        return self.read_record(Divergence, DIVERGENCE)
 
     def log_step(self, record: StepRecord) -> None:
         """Append a step; it survives the death of this process."""

@@ -10,7 +10,7 @@ from stabexp.errors import CheckpointError, TrackingError, TrainingError
 from stabexp.records import Divergence, RunResult, StepRecord, to_json
 from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.fingerprint import environment
-from stabexp.tracking.run_directory import RunDirectory
+from stabexp.tracking.run_directory import DIVERGENCE, RunDirectory
 from stabexp.training.execute import execute, fingerprint_of
 from stabexp.training.fork import Fork
 from stabexp.training.run import Run
@@ -84,8 +84,8 @@ def train_recorded(
     last = handle.last_record
     found = handle.divergence
     if found is not None:
-        directory.write_json("divergence.json", to_json(found))
-        directory.add_artifact("divergence.json")
+        directory.write_json(DIVERGENCE, to_json(found))
+        directory.add_artifact(DIVERGENCE)
         directory.set_tags(
             {
                 "stabexp.status": "diverged",
