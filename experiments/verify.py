@@ -67,7 +67,9 @@ def _row(name: str, seed: int, root: Path) -> Row:
     expected = str(stabexp.load(result.run_id, root=root).experiment.expect)
     verdict: Verdict | None = None
     if result.divergence is not None:
-        verdict = stabexp.bisect(result.run_id, root=root, drain_seconds=0)
+        verdict = stabexp.bisect(
+            result.run_id, root=root, workers=0, thorough=True, drain_seconds=0
+        )
     return Row(
         name=name,
         seed=seed,

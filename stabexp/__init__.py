@@ -12,6 +12,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "run": "stabexp.api",
     "bisect": "stabexp.api",
+    "check": "stabexp.api",
+    "replay": "stabexp.api",
+    "compare": "stabexp.api",
     "load": "stabexp.api",
     "RunResult": "stabexp.records",
     "Run": "stabexp.training",
@@ -38,12 +41,15 @@ __all__ = [
     "Verdict",
     "__version__",
     "bisect",
+    "check",
+    "compare",
     "load",
+    "replay",
     "run",
 ]
 
 if TYPE_CHECKING:
-    from stabexp.api import bisect, load, run
+    from stabexp.api import bisect, check, compare, load, replay, run
     from stabexp.errors import StabexpError
     from stabexp.experiment import Experiment
     from stabexp.records import Divergence, RunResult, StepRecord, TrialRecord, Verdict

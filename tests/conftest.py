@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from command_line import NOWHERE, Done
 from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
@@ -22,3 +27,33 @@ def _own_directory(tmp_path, monkeypatch):
     """Every test works in an empty directory of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="module")
+def no_uploader_left(tmp_path_factory) -> Iterator[None]:
+    """End the uploaders that a module's tests started: they would wait ten minutes for a server."""
+    yield
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            command = (folder / "cmdline").read_bytes().decode() if folder.name.isdigit() else ""
+            ours = str(tmp_path_factory.getbasetemp()) in command
+            if ours and "stabexp.tracking.uploader" in command:
+                os.kill(int(folder.name), signal.SIGKILL)
+
+
+@pytest.fixture
+def stabexp_command(monkeypatch, capsys):
+    """Run a command in this process, which has torch loaded already."""
+    from stabexp import cli
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
+
+    def call(*arguments: object) -> Done:
+        monkeypatch.setattr("sys.argv", ["stabexp", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, errors = capsys.readouterr()
+        return Done(ended.value.code or 0, out, errors)
+
+    return call

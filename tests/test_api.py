@@ -110,3 +110,33 @@ def test_a_root_of_its_own_keeps_runs_apart(experiment, tmp_path):
     assert result.directory.parents[1] == tmp_path / "a"
     with pytest.raises(RunNotFoundError, match="holds no runs yet"):
         api.load(result.run_id, root=tmp_path / "b")
+
+
+def test_a_run_that_did_not_diverge_can_be_checked_and_is_so_once(experiment):
+    result = api.run(experiment("trains"), drain_seconds=0)
+    found = api.check(result.run_id, drain_seconds=0)
+    assert found.cause == "inconclusive"
+    assert found.path[0].node == "control"
+    assert found.path[0].answer == "yes"
+    assert found.summary.startswith("Nothing was found that is wrong")
+    trials = api.load(result.run_id).trials
+    assert {trial.spec.role for trial in trials} == {"control"}
+    assert api.check(result.run_id, drain_seconds=0) == found
+    assert api.load(result.run_id).trials == trials
+
+
+DIVERGES = TRAINING.replace("lr=1e-4", "lr=0.9")
+
+
+def test_other_wishes_are_another_bisect(experiment, tmp_path):
+    file = experiment("trains")
+    (tmp_path / "training.py").write_text(DIVERGES, "utf-8")
+    result = api.run(file, ["steps=120", "checkpoint.every=1"], drain_seconds=0)
+    assert result.divergence is not None
+    wishes = {"workers": 0, "variables": ["learning_rate"], "drain_seconds": 0}
+    found = api.bisect(result.run_id, **wishes)
+    assert found.trials == len(api.load(result.run_id).trials)
+    assert found.bisect_id == api.bisect(result.run_id, **wishes).bisect_id
+    other = api.bisect(result.run_id, budget=1, **wishes)
+    assert other.bisect_id != found.bisect_id
+    assert other.trials == 1

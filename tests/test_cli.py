@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from command_line import NOWHERE
 
 import stabexp
-from stabexp import api, cli
+from stabexp import api
 from stabexp.tracking.upload_state import Upload, write_upload
 
 EXPERIMENT = """\
@@ -26,43 +23,8 @@ optimizer: {name: sgd, lr: 8.0}
 schedule: {name: constant, warmup_steps: 50}
 checkpoint: {every: 5}
 """
-NOWHERE = "http://127.0.0.1:9"
-"""Nobody listens there, so nothing waits for it."""
 
-
-class Done:
-    """What a command did."""
-
-    def __init__(self, code: int, out: str, errors: str) -> None:
-        self.code, self.out, self.errors = code, out, errors
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _no_uploader_left(tmp_path_factory) -> Iterator[None]:
-    """End the uploaders that these tests started: they would wait ten minutes for a server."""
-    yield
-    for folder in Path("/proc").iterdir():
-        with suppress(OSError):
-            command = (folder / "cmdline").read_bytes().decode() if folder.name.isdigit() else ""
-            ours = str(tmp_path_factory.getbasetemp()) in command
-            if ours and "stabexp.tracking.uploader" in command:
-                os.kill(int(folder.name), signal.SIGKILL)
-
-
-@pytest.fixture
-def stabexp_command(monkeypatch, capsys):
-    """Run a command in this process, which has torch loaded already."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
-
-    def call(*arguments: object) -> Done:
-        monkeypatch.setattr("sys.argv", ["stabexp", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, errors = capsys.readouterr()
-        return Done(ended.value.code or 0, out, errors)
-
-    return call
+pytestmark = pytest.mark.usefixtures("no_uploader_left")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +42,8 @@ def after(before, tmp_path_factory) -> Path:
     """The same root after a bisect of two variables."""
     root = tmp_path_factory.mktemp("after") / "root"
     shutil.copytree(before, root)
-    api.bisect("late", root=root, variables=["learning_rate", "precision"], drain_seconds=0)
+    variables = ["learning_rate", "precision"]
+    api.bisect("late", root=root, variables=variables, workers=0, drain_seconds=0)
     return root
 
 
@@ -148,10 +111,62 @@ def test_a_bisect_that_is_done_answers_at_once_and_again(stabexp_command, after)
     assert json.loads(stabexp_command(*command, "--json").out)["cause"] == "learning_rate"
 
 
-def test_only_the_variables_that_were_asked_for_are_changed(after):
+def test_only_what_can_be_the_cause_is_changed(after):
+    # An fp32 run is not asked about its number format, though the user would allow it.
     trials = api.load("late", root=after).trials
     doses = {trial.spec.variable for trial in trials if trial.spec.role == "dose"}
-    assert doses == {"learning_rate", "precision"}
+    assert doses == {"learning_rate"}
+    (control,) = [trial for trial in trials if trial.spec.role == "control"]
+    assert control.findings["rules"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--variables", "learning_rat"], "did you mean 'learning_rate'?"),
+        (["--budget", "1 week"], "expected steps to replay or a time"),
+        (["--budget", "0"], "allows no replay at all"),
+    ],
+)
+def test_a_wish_that_cannot_be_fulfilled_is_refused_before_anything_is_replayed(
+    stabexp_command, before, options, says
+):
+    done = stabexp_command("bisect", "late", "--root", before, *options)
+    assert done.code == 2
+    assert says in done.errors
+    assert api.load("late", root=before).trials == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--good", "7"], "--good 7: no checkpoint of that step is kept; the nearest are 5 and 10"),
+        (["--bad", "900"], "--bad 900: not a recorded step"),
+        (["--skip", "0-900"], "--skip leaves nothing to start from"),
+    ],
+)
+def test_a_start_that_is_not_there_is_named(stabexp_command, elsewhere, options, says):
+    done = stabexp_command("bisect", "late", "--root", elsewhere, "--workers", "0", *options)
+    assert done.code == 2
+    assert says in " ".join(done.errors.split())
+
+
+def test_a_run_that_diverged_is_bisected_and_not_checked(stabexp_command, before):
+    done = stabexp_command("check", "late", "--root", before)
+    assert done.code == 1
+    assert f"stabexp bisect {only_run(before).name}" in done.errors
+
+
+def test_a_replay_by_hand_is_one_line_and_is_kept_as_a_trial(stabexp_command, elsewhere):
+    command = ["replay", "late", "--root", elsewhere, "--set", "optimizer.lr=0.08", "--steps", "3"]
+    done = stabexp_command(*command)
+    assert done.code == 0, done.errors
+    assert "learning_rate ×0.01" in done.out
+    (trial,) = api.load("late", root=elsewhere).trials
+    assert (trial.spec.role, trial.steps) == ("manual", 3)
+    wrong = stabexp_command(*command[:4], "--set", "optimizer.learning=1")
+    assert wrong.code == 2
+    assert "unknown key" in wrong.errors
 
 
 @pytest.mark.slow
@@ -159,9 +174,9 @@ def test_a_budget_that_is_too_small_ends_without_a_verdict_but_with_what_is_know
     stabexp_command, elsewhere
 ):
     command = ["bisect", "late", "--root", elsewhere, "--variables", "learning_rate"]
-    done = stabexp_command(*command, "--budget", "1")
+    done = stabexp_command(*command, "--budget", "1", "--workers", "0")
     assert done.code == 4
-    assert "budget of 1 replayed steps" in " ".join(done.out.split())
+    assert "the budget of 1 steps is spent" in " ".join(done.errors.split())
     assert "control" in done.out
 
 

@@ -19,9 +19,11 @@ from stabexp import records
 from stabexp.records import (
     Change,
     CheckpointInfo,
+    Culprit,
     Cure,
     Divergence,
     Evidence,
+    Hypothesis,
     RuledOut,
     RunResult,
     StepRecord,
@@ -41,6 +43,8 @@ KINDS = (
     TrialRecord,
     Evidence,
     Cure,
+    Culprit,
+    Hypothesis,
     RuledOut,
     Verdict,
 )
@@ -64,8 +68,9 @@ specs = st.builds(
     from_step=whole,
     until_step=whole,
     from_trial=words,
-    save_at=st.none() | whole,
+    save_at=st.lists(whole, max_size=3).map(tuple),
     patch=st.dictionaries(words, plain, max_size=3),
+    instruments=st.lists(words, max_size=2).map(tuple),
     reason=words,
 )
 trials = st.builds(
@@ -76,7 +81,9 @@ trials = st.builds(
     end_loss=numbers,
     mismatch=st.none() | whole,
     mismatch_field=words,
+    mismatch_tensor=words,
     metrics=st.dictionaries(words, numbers, max_size=3),
+    findings=st.dictionaries(words, plain, max_size=2),
     seconds=numbers,
     number=whole,
     name=words,
@@ -109,6 +116,14 @@ cures = st.builds(
     milder_dose=st.none() | doses,
     removed=numbers,
 )
+culprits = st.builds(
+    Culprit,
+    samples=st.lists(whole, max_size=3).map(tuple),
+    modules=st.lists(words, max_size=2).map(tuple),
+    code=words,
+    remedy=words,
+)
+guesses = st.builds(Hypothesis, weight=st.floats(0, 1))
 excluded = st.builds(RuledOut, trials=st.lists(words, max_size=2).map(tuple))
 verdicts = st.builds(
     Verdict,
@@ -117,6 +132,9 @@ verdicts = st.builds(
     cures=st.lists(cures, max_size=2).map(tuple),
     ruled_out=st.lists(excluded, max_size=2).map(tuple),
     fix=st.dictionaries(words, plain, max_size=2),
+    culprit=st.none() | culprits,
+    point_of_no_return=st.none() | whole,
+    hypotheses=st.lists(guesses, max_size=2).map(tuple),
     divergence=divergences,
 )
 
@@ -142,7 +160,11 @@ def through_text(record):
     return from_json(type(record), json.loads(text))
 
 
-@given(st.one_of(steps, divergences, specs, trials, evidence, cures, excluded, verdicts))
+@given(
+    st.one_of(
+        steps, divergences, specs, trials, evidence, cures, culprits, guesses, excluded, verdicts
+    )
+)
 def test_a_record_comes_back_from_strict_json_bit_for_bit(record):
     assert same(through_text(record), record)
 
@@ -219,6 +241,8 @@ def test_equal_specs_have_equal_keys_and_every_difference_that_matters_shows():
             {"from_trial": "0123456789ab"},
             {"patch": {"optimizer.lr": 0.1}},
             {"patch": {"optimizer.lr": 0.2}},
+            {"instruments": ("locate",)},
+            {"instruments": ("locate", "rules")},
         )
     ]
     keys = [spec.key for spec in (SPEC, *different)]
@@ -226,9 +250,9 @@ def test_equal_specs_have_equal_keys_and_every_difference_that_matters_shows():
     assert all(len(key) == 12 and int(key, 16) >= 0 for key in keys)
 
 
-def test_a_reason_or_a_checkpoint_kept_on_the_way_makes_no_other_replay():
+def test_a_reason_or_checkpoints_kept_on_the_way_make_no_other_replay():
     assert dataclasses.replace(SPEC, reason="why not?").key == SPEC.key
-    assert dataclasses.replace(SPEC, save_at=47).key == SPEC.key
+    assert dataclasses.replace(SPEC, save_at=(47, 132)).key == SPEC.key
 
 
 @given(specs)
@@ -257,8 +281,22 @@ def test_what_a_trial_changed_and_how_long_it_ran_can_be_asked():
     assert nothing.steps == 0
 
 
-def test_every_variable_can_be_a_cause():
-    assert set(records.VARIABLES) < set(typing.get_args(records.Cause))
+def test_every_variable_can_be_a_cause_and_every_cause_has_a_family():
+    causes = set(typing.get_args(records.Cause))
+    assert set(records.VARIABLES) < causes
+    assert set(records.FAMILIES) == causes
+    blameless = {cause for cause, family in records.FAMILIES.items() if family == "none"}
+    assert blameless == set(records.BLAMELESS)
+
+
+def test_trials_of_an_earlier_version_are_read_without_what_they_did_not_have():
+    data = to_json(TrialRecord(spec=SPEC, outcome="cured", last_step=131))
+    for name in ("findings", "mismatch_tensor"):
+        del data[name]
+    del data["spec"]["instruments"]
+    found = from_json(TrialRecord, data)
+    assert found.spec.key == SPEC.key
+    assert (found.findings, found.spec.instruments) == ({}, ())
 
 
 def test_the_nouns_import_nothing_heavy():

@@ -1,151 +1,43 @@
 """From what the trials did to a verdict: cause, confidence, what is ruled out, and the fix.
 
 Two opinions that look at different things, the step records before any replay and the replays
-themselves, are the best measure of confidence: where they agreed, the replays were right in 134 of
-139 incidents, and where they disagreed in 27 of 34. A proof that is missing lowers what is claimed.
+themselves, are the best measure of confidence. What is claimed is how often verdicts with the same
+kind of evidence were right on runs whose cause was known; a proof that is missing lowers it.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stabexp.bisection.decision_tree import walk
-from stabexp.bisection.evidence import NOT_TRIED, amount, outcomes, unmoved
-from stabexp.bisection.facts import Facts, LadderFacts, healthy_norms
-from stabexp.bisection.ladder import SAFER_PRECISIONS
-from stabexp.bisection.search import LadderAnswer
-from stabexp.interventions import ramp
+from stabexp.bisection.decision_tree import TREE, Node, Walk, walk
+from stabexp.bisection.evidence.answer import NOT_TRIED, amount, outcomes
+from stabexp.bisection.evidence.step_size import ramp_bursts, unmoved
+from stabexp.bisection.facts import Facts
+from stabexp.bisection.wording import summary
 from stabexp.records import (
+    BLAMELESS,
+    FAMILIES,
     VARIABLES,
     Cause,
-    Cure,
     Evidence,
-    Outcome,
+    Hypothesis,
     RuledOut,
-    StepRecord,
     TrialRecord,
-    TrialSpec,
     Verdict,
 )
 
-AGREE = (134 + 1) / (139 + 2)
-"""Laplace estimate of a right verdict when telemetry and replays agree."""
-DISAGREE = (27 + 1) / (34 + 2)
-"""The same when only the replays speak for it: telemetry named another cause, or none."""
+AGREE = (134 + 214 + 1) / (139 + 215 + 2)
+"""Laplace estimate of a right verdict when telemetry and replays agree on the family.
+
+From 173 incidents of a prototype and the tuning families of the benchmark, taken together."""
+DISAGREE = (27 + 76 + 1) / (34 + 78 + 2)
+"""The same when only the replays speak for it: telemetry named another family, or none."""
 UNPROVED = 0.6
 """Cap when part of the evidence is missing (a rival not tried, no crash brought back, no fix run)
 or speaks against the cause: a placebo cures, or the crash does not move with the rate."""
-LEARNING_SHARE = 0.25
-"""A cure makes at least this share of the best surviving trial's progress from the same step."""
-
-
-def ladder_facts(
-    variable: str,
-    answer: LadderAnswer | None,
-    trials: Sequence[TrialRecord],
-    *,
-    records: Sequence[StepRecord],
-    onset: int,
-    warmup_steps: int,
-    steps: int,
-    slow: Collection[str] = (),
-    unanswered: str = "the budget ran out",
-) -> LadderFacts:
-    """Return what a ladder showed, with the share of the updates its cure takes away.
-
-    Args:
-        variable: The ladder's variable.
-        answer: What the search settled, None when the budget ran out first.
-        trials: All its trials.
-        records: The diverged run's step records.
-        onset: First step of it that looked wrong.
-        warmup_steps: Length of its own ramp.
-        steps: Its planned steps.
-        slow: Keys of trials, of any variable, that survive but hardly learn.
-        unanswered: Why there is no answer, when there is none.
-    """
-    hardly = tuple(trial.spec.key for trial in trials if trial.spec.key in slow)
-    found = LadderFacts(variable=variable, trials=tuple(trials), slow=hardly)
-    if answer is None:
-        return replace(found, undecided=True, skipped=unanswered)
-    if answer.dose is None:
-        return found
-    curing = next(t for t in trials if t.spec.dose == answer.dose)
-    cure = Cure(
-        variable=variable,
-        dose=answer.dose,
-        original=answer.ladder.original,
-        stronger_dose=answer.stronger_dose,
-        milder_dose=answer.milder_dose,
-        robust=answer.decision.robust,
-        trial=curing.spec.key,
-        removed=_removed(
-            variable,
-            answer.dose,
-            norms=healthy_norms(records, onset),
-            warmup_steps=warmup_steps,
-            steps=steps,
-        ),
-    )
-    return replace(found, cure=cure)
-
-
-def _removed(
-    variable: str, dose: Any, *, norms: Sequence[float], warmup_steps: int, steps: int
-) -> float:
-    if variable == "learning_rate":
-        return max(0.0, 1.0 - float(dose))
-    if variable == "clip_norm" and norms:
-        return 1.0 - sum(min(1.0, float(dose) / n) for n in norms if n > 0) / len(norms)
-    if variable == "warmup" and steps:
-        lost = sum(ramp(s, warmup_steps) - ramp(s, int(dose)) for s in range(steps))
-        return max(0.0, lost / steps)
-    return 0.0
-
-
-def slow_learners(trials: Sequence[TrialRecord], *, noise: float) -> dict[str, Outcome]:
-    """Return the trials that hardly learn next to the best one, and what they count as.
-
-    Weights that hardly move survive too. When a stronger dose of the same variable learns better,
-    the trial's dose was too mild ("delayed"), otherwise too strong ("stalled"). Warmup trials are
-    left out: they start elsewhere and run longer. A lag that is within the noise of the losses is
-    none: near a plateau, the best trial is the luckiest one.
-
-    Args:
-        trials: All trials of one starting step.
-        noise: By how much the loss scatters from batch to batch.
-    """
-    cured = [t for t in trials if t.outcome == "cured" and t.spec.variable != "warmup"]
-    made = {trial.spec.key: trial.start_loss - trial.end_loss for trial in cured}
-    best: dict[int, float] = {}
-    for trial in cured:
-        start = trial.spec.from_step
-        best[start] = max(best.get(start, 0.0), made[trial.spec.key])
-    found: dict[str, Outcome] = {}
-    for trial in cured:
-        most = best[trial.spec.from_step]
-        if made[trial.spec.key] >= min(LEARNING_SHARE * most, most - noise):
-            continue
-        better = any(
-            other.spec.variable == trial.spec.variable
-            and made[other.spec.key] > made[trial.spec.key]
-            and _stronger(other.spec, trial.spec)
-            for other in cured
-        )
-        found[trial.spec.key] = "delayed" if better else "stalled"
-    return found
-
-
-def _stronger(one: TrialSpec, other: TrialSpec) -> bool:
-    """Return whether a dose changes more than another of the same variable."""
-    a, b = one.dose, other.dose
-    if isinstance(a, str) or isinstance(b, str) or a is None or b is None:
-        order = SAFER_PRECISIONS["fp16_unscaled"]
-        return a in order and b in order and order.index(str(a)) > order.index(str(b))
-    return a > b if one.variable == "batch_size" else a < b
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,36 +46,73 @@ class Opinion:
 
     cause: Cause
     path: tuple[Evidence, ...]
-
-    @property
-    def cure(self) -> bool:
-        """Whether the cause is a variable that can be set right."""
-        return self.cause in VARIABLES
+    walked: Walk
+    cure: str = ""
+    """Key of the trial that trained through with the fault alone taken away; empty without one."""
 
 
-def judge(facts: Facts) -> Opinion:
+def cure_of(facts: Facts, walked: Walk) -> TrialRecord | None:
+    """Return the trial that trained through with nothing but the cause taken away."""
+    if walked.cause in BLAMELESS or walked.answer is None:
+        return None
+    if walked.answer.cure:
+        pool = [*facts.tests.values(), *facts.pairs, *facts.data_trials]
+        return next((t for t in pool if t.spec.key == walked.answer.cure), None)
+    ladder = facts.ladder(walked.cause)
+    return ladder.trial(ladder.cure.trial) if ladder.cure is not None else None
+
+
+def judge(facts: Facts, tree: Mapping[str, Node] = TREE) -> Opinion:
     """Walk the tree, then ask whether its cause stands: does the crash return, the fix hold?"""
-    cause, path = walk(facts)
-    if cause not in VARIABLES:
-        return Opinion(cause=cause, path=path)
+    walked = walk(facts, dict(tree))
+    cause, path = walked.cause, walked.path
+    cure = cure_of(facts, walked)
+    if cure is None:
+        return Opinion(cause=cause, path=path, walked=walked)
     path = tuple(replace(step, decisive=False) for step in path)
-    reversal, proof = _reversal(facts, cause), _proof(facts)
-    if reversal.answer == "no":
-        cause, path = "inconclusive", (*path, proof, reversal)
+    key = cure.spec.key
+    proof = _proof(facts)
+    if facts.repeats:
+        path = (*path, _repeats(facts))
+    if walked.answer is not None and walked.answer.cure:
+        path = (*path, proof)
+        cause = "inconclusive" if proof.answer == "no" and cause != "data" else cause
     else:
-        cause = "inconclusive" if proof.answer == "no" else cause
-        path = (*path, reversal, proof)
-    return Opinion(cause=cause, path=(*path[:-1], replace(path[-1], decisive=True)))
+        reversal = _reversal(facts, cause)
+        if reversal.answer == "no":
+            cause, path = "inconclusive", (*path, proof, reversal)
+        else:
+            cause = "inconclusive" if proof.answer == "no" else cause
+            path = (*path, reversal, proof)
+    path = (*path[:-1], replace(path[-1], decisive=True))
+    return Opinion(cause=cause, path=path, walked=walked, cure=key)
+
+
+def _repeats(facts: Facts) -> Evidence:
+    held = [record for record in facts.repeats if record.outcome == "cured"]
+    return Evidence(
+        node="repeats",
+        question="Does the cure hold in other orders of the data, where it crashes without?",
+        answer="yes" if len(held) == len(facts.repeats) else "no",
+        detail=f"in {len(held)} of {len(facts.repeats)}",
+        trials=tuple(record.spec.key for record in facts.repeats),
+    )
 
 
 def _reversal(facts: Facts, cause: str) -> Evidence:
     question = "Does the crash come back when the original value is put back?"
     trial = facts.reversal
-    if cause == "warmup":
+    if cause == "warmup" or (cause == "clip_norm" and ramp_bursts(facts)):
         starts = tuple(r.spec.key for r in facts.controls if r.spec.from_step == 0)
         answer = "yes" if starts else NOT_TRIED
-        detail = "a ramp that is over cannot be taken back; from scratch without it the run "
+        what = "a ramp that is over" if cause == "warmup" else "the burst of the initial weights"
+        detail = f"{what} cannot be had again; from scratch without the cure the run "
         detail += "crashed" if starts else "was not replayed"
+    elif cause == "clip_norm" and (again := facts.disproved.get("data")) is not None:
+        starts = (again.spec.key,)
+        assert again.divergence is not None
+        answer = "yes"
+        detail = f"unclipped it crashed again at step {again.divergence.detected}, on other samples"
     elif trial is None:
         starts = ()
         answer = NOT_TRIED
@@ -192,6 +121,8 @@ def _reversal(facts: Facts, cause: str) -> Evidence:
     else:
         starts = (trial.spec.key,)
         answer, detail = _put_back(trial)
+        if answer == "no" and cause == "clip_norm":
+            answer, detail = "not clearly", f"{detail}; no burst as large came in that time"
     return Evidence(node="reversal", question=question, answer=answer, detail=detail, trials=starts)
 
 
@@ -213,12 +144,17 @@ def _put_back(trial: TrialRecord) -> tuple[str, str]:
 
 
 def _proof(facts: Facts) -> Evidence:
-    question = "Does the run with the fix, started from scratch, pass the horizon and learn?"
     trial = facts.proof
+    question = "Does the run with the fix go on past the horizon, and learn?"
     if trial is None:
-        why = "the budget ran out" if facts.spent else "no fix was run"
-        return Evidence(node="proof", question=question, answer=NOT_TRIED, detail=why)
+        why = "the budget ran out" if facts.spent else "the curing replay reached the run's end"
+        answer = NOT_TRIED if facts.spent else "yes"
+        return Evidence(node="proof", question=question, answer=answer, detail=why)
+    if trial.spec.patch:
+        question = "Does the run with the fix, started from scratch, pass the horizon and learn?"
     answer = {"cured": "yes", "inconclusive": NOT_TRIED}.get(trial.outcome, "no")
+    if answer == "no" and trial.divergence is None and not trial.spec.patch:
+        answer = "not clearly"  # the cure has learned; now it goes on, and its loss wanders
     return Evidence(
         node="proof",
         question=question,
@@ -235,27 +171,35 @@ def confidence(facts: Facts, opinion: Opinion, telemetry: str) -> float:
     """
     if opinion.cause == "inconclusive":
         return 0.0
-    value = AGREE if telemetry == opinion.cause else DISAGREE
+    agree = FAMILIES.get(telemetry) == FAMILIES[opinion.cause]
+    value = AGREE if agree else DISAGREE
     answers = {step.node: step.answer for step in opinion.path}
-    missing = NOT_TRIED in answers.values()
-    if opinion.cause in VARIABLES:
-        missing |= answers["reversal"] != "yes" or answers["proof"] != "yes"
+    missing = NOT_TRIED in answers.values() or answers.get("repeats") == "no"
+    if "reversal" in answers:
+        missing |= answers["reversal"] != "yes"
+    if opinion.cure:
+        missing |= answers["proof"] != "yes"
+    culprit = opinion.walked.answer.culprit if opinion.walked.answer else None
+    if culprit is not None and not opinion.cure:
+        suspicious = [i for i in facts.broken_rules if i["strength"] != "certain"]
+        missing |= any(item["rule"] == culprit.kind for item in suspicious)
     against = opinion.cause == "learning_rate" and unmoved(facts)
     if missing or against or opinion.cause == "marginal":
         value = min(value, UNPROVED)
     return round(value, 3)
 
 
-def ruled_out(facts: Facts, cause: Cause) -> tuple[RuledOut, ...]:
+def ruled_out(facts: Facts, opinion: Opinion) -> tuple[RuledOut, ...]:
     """Return every variable that is not the cause, and how that is known."""
+    cause = opinion.cause
     found = []
-    details = {step.node: step.detail for step in walk(facts)[1]}
+    details = {step.node: step.detail for step in opinion.path}
     for variable, ladder in facts.ladders.items():
         if variable == cause:
             continue
         keys = tuple(record.spec.key for record in ladder.trials)
         if ladder.cured and ladder.cure is not None:
-            if cause in VARIABLES:
+            if cause not in BLAMELESS:
                 why = details.get(variable) or (
                     f"{amount(variable, ladder.cure.dose)} makes the symptom go away, but setting "
                     f"{cause} right cures with {variable} as it was"
@@ -270,58 +214,46 @@ def ruled_out(facts: Facts, cause: Cause) -> tuple[RuledOut, ...]:
             skipped = ladder.skipped
             why = f"not tried: {skipped}" if skipped else f"not known: {outcomes(ladder)}"
         found.append(RuledOut(variable=variable, why=why, trials=keys))
-    if cause in VARIABLES:
-        left_out = [v for v in VARIABLES if v != cause and v not in facts.ladders]
-        found += [RuledOut(variable=v, why="not tried: left out by request") for v in left_out]
+    if cause not in BLAMELESS:
+        for variable in VARIABLES:
+            if variable == cause or variable in facts.ladders:
+                continue
+            if variable not in facts.variables:
+                why = "not tried: left out by request"
+            else:
+                why = details.get(variable) or f"not tried: {cause} was found and proved before it"
+            found.append(RuledOut(variable=variable, why=why))
     return tuple(found)
 
 
-def summary(facts: Facts, opinion: Opinion) -> str:  # noqa: PLR0911
-    """Return the verdict in one sentence."""
-    cause, setup = opinion.cause, facts.setup
-    last = next((step for step in reversed(opinion.path) if step.decisive), opinion.path[-1])
-    if cause == "not_reproduced":
-        return f"The crash is not reproducible, so no setting can be blamed: {last.detail}."
-    if cause == "marginal":
-        return (
-            f"The run is at the edge of stability and no single cause can be named: {last.detail}."
-        )
-    if cause == "inconclusive":
-        return f"No cause could be proved: {last.detail}."
-    cure = facts.ladder(cause).cure
-    assert cure is not None
-    dose = cure.dose if facts.fix_dose is None else facts.fix_dose
-    answers = {step.node: step.answer for step in opinion.path}
-    again = " and putting it back brings the crash back" if answers["reversal"] == "yes" else ""
-    if cause == "learning_rate":
-        rate = "The learning rate" if setup.lr is None else f"The learning rate {setup.lr:g}"
-        doubt = " The crash came at the same step at lower rates, though." if unmoved(facts) else ""
-        return f"{rate} is too high: ×{dose} of it trains through{again}.{doubt}"
-    if cause == "warmup":
-        return (
-            f"The full learning rate comes too early: the same rate trains through after a linear "
-            f"warmup of {dose} steps instead of {setup.warmup_steps}."
-        )
-    if cause == "clip_norm":
-        loose = (
-            "are not clipped"
-            if setup.clip_norm is None
-            else f"pass the clip at {setup.clip_norm:g}"
-        )
-        return (
-            f"Rare bursts of the gradient {loose}: clipping at norm {dose} trains through at the "
-            f"full learning rate{again}."
-            + ("" if facts.data else " Whether single samples cause them was not examined.")
-        )
-    if cause == "precision":
-        return (
-            f"The number format {setup.precision} loses numbers this training needs: {dose} "
-            f"trains through with nothing else changed{again}."
-        )
-    return (
-        f"{setup.batch_size} samples per update are too few: ×{dose} trains through at the same "
-        f"learning rate{again}."
-    )
+def hypotheses(
+    facts: Facts, opinion: Opinion, telemetry: tuple[str, str]
+) -> tuple[Hypothesis, ...]:
+    """Return what is still possible when nothing could be proved, most plausible first."""
+    if opinion.cause not in {"inconclusive", "marginal"}:
+        return ()
+    found: dict[str, Hypothesis] = {}
+
+    def add(cause: str, weight: float, why: str) -> None:
+        known = found.get(cause)
+        if cause in FAMILIES and cause not in BLAMELESS and (not known or known.weight < weight):
+            found[cause] = Hypothesis(cause=cause, why=why, weight=weight)  # type: ignore[arg-type]
+
+    add(telemetry[0], 0.5, f"the step records suggest it: {telemetry[1]}")
+    if (item := facts.non_finite) is not None:
+        add("implementation", 0.4, f"{item['explanation']} at {item.get('source')}")
+    for item in facts.broken_rules:
+        add("implementation", 0.45, f"{item['rule']} at {item['place']}")
+    for variable, ladder in facts.ladders.items():
+        if ladder.cured and ladder.cure is not None:
+            add(variable, 0.4, f"{amount(variable, ladder.cure.dose)} cures robustly")
+        elif any(r.outcome == "cured" for r in ladder.trials):
+            add(variable, 0.3, f"cures, but not robustly: {outcomes(ladder)}")
+        elif any(r.outcome == "delayed" for r in ladder.trials):
+            add(variable, 0.2, f"delays the crash: {outcomes(ladder)}")
+    if facts.data is not None and facts.data.verdict == "hard_batch":
+        add("data", 0.3, facts.data.why)
+    return tuple(sorted(found.values(), key=lambda item: -item.weight))
 
 
 def verdict(
@@ -334,6 +266,7 @@ def verdict(
     all_trials: Sequence[TrialRecord],
     seconds: float,
     source: str,
+    tree: Mapping[str, Node] = TREE,
 ) -> Verdict:
     """Return the verdict on everything that was found.
 
@@ -342,35 +275,41 @@ def verdict(
         run_id: The diverged run.
         bisect_id: The bisect.
         telemetry: The second opinion: cause and reason.
-        fix: Experiment keys that were run as the proof.
+        fix: Experiment keys that set the cause right.
         all_trials: Every trial, for the cost; one that was asked for twice counts once.
         seconds: Wall time spent.
         source: How to name the experiment in a command.
+        tree: The questions.
     """
-    opinion = judge(facts)
-    proved = facts.proof is not None and facts.proof.outcome == "cured"
-    applied = dict(fix) if opinion.cure else {}
+    opinion = judge(facts, tree)
+    named = opinion.cause not in BLAMELESS
+    proved = any(step.node == "proof" and step.answer == "yes" for step in opinion.path)
+    applied = dict(fix) if named and opinion.cure else {}
     options = [part for key, value in applied.items() for part in ("-o", f"{key}={value}")]
     again = ["stabexp", "run", source, *options]
     command = shlex.join(again if applied else ["stabexp", "log", run_id])
     different = {record.spec.key: record for record in all_trials}
+    answer = opinion.walked.answer
     cause, reason = telemetry
     return Verdict(
         run_id=run_id,
         bisect_id=bisect_id,
         cause=opinion.cause,
         confidence=confidence(facts, opinion, cause),
-        summary=summary(facts, opinion),
+        summary=summary(facts, opinion.cause, opinion.path, opinion.walked),
         path=opinion.path,
         cures=tuple(lad.cure for lad in facts.ladders.values() if lad.cure is not None),
-        ruled_out=ruled_out(facts, opinion.cause),
+        ruled_out=ruled_out(facts, opinion),
         fix=applied,
-        fix_proved=proved and bool(applied),
+        fix_proved=named and proved,
+        culprit=answer.culprit if named and answer is not None else None,
+        point_of_no_return=facts.point_of_no_return,
+        hypotheses=hypotheses(facts, opinion, telemetry),
         divergence=facts.divergence,
         good_step=facts.good_step,
         telemetry=f"{cause}: {reason}",
         trials=len(different),
-        replayed_steps=sum(max(record.steps, 0) for record in different.values()),
+        replayed_steps=sum(record.cost for record in different.values()),
         crash_steps=facts.divergence.detected + 1,
         seconds=seconds,
         next_command=command,

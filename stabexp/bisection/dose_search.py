@@ -24,25 +24,24 @@ def search_doses(
     studies: DoseStudies,
     runner: TrialRunner,
     spec_of: Callable[[Ladder, int], TrialSpec],
-    budget: int | None,
+    spent: Callable[[], bool],
     outcome_of: Callable[[TrialRecord], Outcome] = lambda record: record.outcome,
 ) -> Searched:
-    """Ask and run until every ladder is decided or `budget` steps have been replayed.
+    """Ask and run until every ladder is decided or the budget is spent.
 
     Args:
         ladders: What to search.
         studies: Where the questions come from and the answers go.
         runner: Runs the trials.
         spec_of: The trial for a ladder's dose, by index.
-        budget: The most steps to replay, None for no limit.
+        spent: Whether no further trial may start.
         outcome_of: What a trial counts as.
     """
     asked: dict[str, Question] = {}
     while True:
         for ladder in ladders:
             waiting = any(question.ladder == ladder for question in asked.values())
-            spent = budget is not None and runner.replayed_steps >= budget
-            question = None if waiting or spent else studies.ask(ladder)
+            question = None if waiting or spent() else studies.ask(ladder)
             if question is not None:
                 spec = spec_of(ladder, question.index)
                 asked[spec.key] = question

@@ -6,9 +6,29 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal, cast
 
 from stabexp.detectors.onset import ABNORMAL, loss_z
-from stabexp.records import Change, Cure, Divergence, StepRecord, TrialRecord
+from stabexp.errors import StabexpError
+from stabexp.records import VARIABLES, Change, Cure, Divergence, StepRecord, TrialRecord
+
+NOTHING = "none"
+"""Detector of a run that did not diverge and is examined all the same."""
+
+
+COMPILED: Mapping[str, Any] = {
+    "rule": "compiled_code_differs",
+    "strength": "suspicious",
+    "step": 0,
+    "place": "torch.compile",
+    "detail": "a replay that watches every operation takes another course than the run, which a "
+    "replay that does not watch reproduces bit for bit: the code that runs is not the code as "
+    "written",
+    "remedy": "run this part eagerly, or find the option of torch.compile that changes it: with a "
+    "memory budget below 1 random layers are recomputed with other draws",
+    "cure": {"variable": "eager", "dose": "on"},
+}
+"""What it means when only the unwatched replay equals the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +44,11 @@ class Setup:
     micro_batch: int
     """Samples per micro-batch."""
     steps: int
+    weight_decay: float = 0.0
+    trivial_loss: float | None = None
+    """What a model that knows nothing scores, None if unknown."""
+    own_loop: bool = False
+    """True when the training function is the user's, whose settings are not in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +81,23 @@ class LadderFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataFacts:
+    """What the search among the samples found."""
+
+    verdict: Literal["bad_data", "hard_batch", "not_data", "undecided"]
+    """hard_batch: the samples crash this state and no other, as other samples do not."""
+    why: str
+    samples: tuple[int, ...] = ()
+    exact: bool = False
+    """Whether every sample of the set was shown to be needed."""
+    trials: tuple[str, ...] = ()
+    cure: str = ""
+    """Key of the trial without the samples that trained through."""
+    looks: tuple[str, ...] = ()
+    """What the samples look like next to others, one sentence each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """The diverged run and all trials of a bisect, ready to be judged."""
 
@@ -64,21 +106,81 @@ class Facts:
     records: Sequence[StepRecord]
     """Step records of the diverged run."""
     good_step: int
+    gathered: frozenset[str] = frozenset()
+    """Nodes of the decision tree whose replays were made."""
     controls: tuple[TrialRecord, ...] = ()
+    watched: TrialRecord | None = None
+    """The closely watched replay, when it took another course than the run: compiled code does."""
     placebos: tuple[TrialRecord, ...] = ()
     ladders: Mapping[str, LadderFacts] = field(default_factory=dict)
-    data: TrialRecord | None = None
-    """Replay with other samples in place of those that the crash began with."""
+    tests: Mapping[str, TrialRecord] = field(default_factory=dict)
+    """Suspected mechanisms switched off, by name: "operation", "schedule", "rule no_zero_grad"."""
+    data: DataFacts | None = None
+    """What the search among the samples found; None when it was not made."""
+    data_trials: tuple[TrialRecord, ...] = ()
+    """The replays of that search."""
+    pairs: tuple[TrialRecord, ...] = ()
+    """Two changes at once, tried when no single one cures."""
+    modules: tuple[str, ...] = ()
+    """Modules in which the cure has to act, where that was asked and only some have to."""
+    repeats: tuple[TrialRecord, ...] = ()
+    """The cure in further orders of the data, in which the crash comes without it."""
+    disproved: Mapping[str, TrialRecord] = field(default_factory=dict)
+    """Node of the tree → the replay in which the run crashed again although its fault was gone."""
     reversal: TrialRecord | None = None
     proof: TrialRecord | None = None
     fix_dose: float | int | str | None = None
-    """Dose that the proof applied; the mildest cure's unless that failed from scratch."""
+    """Dose that the proof applied; the mildest cure's unless that failed."""
+    point_of_no_return: int | None = None
+    """Newest checkpoint from which the fix works, when the last good one was too late."""
     spent: bool = False
     """True when the budget was used up before all trials that were wanted had run."""
+    variables: tuple[str, ...] = VARIABLES
+    """Variables that may be changed."""
 
     def ladder(self, variable: str) -> LadderFacts:
         """Return what a variable's doses did; an empty ladder when it was not tried."""
         return self.ladders.get(variable, LadderFacts(variable=variable, skipped="not tried"))
+
+    @property
+    def non_finite(self) -> Mapping[str, Any] | None:
+        """What the locator found in the unchanged replay, None for nothing that matters."""
+        for record in self.controls:
+            found = record.findings.get("locate")
+            if found and not found.get("harmless"):
+                return cast("Mapping[str, Any]", found)
+        return None
+
+    @property
+    def broken_rules(self) -> tuple[Mapping[str, Any], ...]:
+        """Rules of the training step that the unchanged replay broke, strongest first."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for record in self.controls:
+            for item in record.findings.get("rules") or ():
+                found.setdefault(str(item["rule"]), item)
+        if self.watched is not None and all(r.mismatch is None for r in self.controls):
+            found["compiled_code_differs"] = COMPILED
+        return tuple(sorted(found.values(), key=lambda item: item["strength"] != "certain"))
+
+
+def undiverged(records: Sequence[StepRecord]) -> Divergence:
+    """Return what stands in for a finding in a run that did not diverge: nothing, at its end.
+
+    Raises:
+        StabexpError: If no step was recorded.
+    """
+    if not records:
+        raise StabexpError("no step was recorded, so there is nothing to examine")
+    last = records[-1]
+    return Divergence(
+        detector=NOTHING,
+        detected=last.step,
+        onset=last.step,
+        pattern="unclear",
+        value=last.loss,
+        limit=last.loss,
+        message=f"no detector fired in {last.step + 1} steps",
+    )
 
 
 def samples_of(change: Change, records: Sequence[StepRecord]) -> frozenset[int]:

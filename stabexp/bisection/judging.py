@@ -19,6 +19,17 @@ REFERENCE_SHARE = 0.25
 """A cure makes at least this share of the healthy run's progress."""
 SCRATCH_SHARE = 0.02
 """From step 0 the loss falls by at least this share of where it began: frozen weights do not."""
+SPARING = frozenset(
+    {"safe_operation", "adam_eps", "optimizer_state", "hold_rate", "eager", "gradient_scale"}
+    | {"replace_samples", "standardise_inputs"}
+)
+"""Changes that take nothing from the learning: a fault is switched off, a sample replaced."""
+SPARING_FACTOR, SPARING_SHARE = 3.0, 0.1
+"""By how many deviations, or which share of it, the loss may have wandered up in these."""
+LEAST_SEEN = 4
+"""Steps of a run from which on its scatter can be told."""
+HARMLESS_SHARE = 0.02
+"""Share of the progress made so far by which a loss may rise without that being harm."""
 LEVEL_ERROR = 1.253 / math.sqrt(10)
 """Standard error of the median of ten draws, in standard deviations of one."""
 DELAY_FACTOR = 2.0
@@ -66,13 +77,24 @@ def judge_trial(
         return Judgement(outcome=outcome, start_loss=start, end_loss=end, note=note)
     if not records:
         return Judgement(outcome="inconclusive", start_loss=start, end_loss=end, note="no steps")
-    needed = needed_progress(spec.from_step, original, crash, start=start)
+    # A run that crashed at once says nothing about how a loss scatters; its replays do.
+    seen = original if crash.onset >= LEAST_SEEN else records
+    needed = needed_progress(spec.from_step, seen, crash, start=start)
+    harmless = tolerated(seen, crash, start=start)
+    sparing = bool(spec.changes) and all(c.variable in SPARING for c in spec.changes)
+    if sparing:  # survival is what is asked for
+        harmless = max(SPARING_FACTOR * harmless, SPARING_SHARE * abs(start))
+        needed = -harmless
     made = start - end if math.isfinite(start) else math.nan
-    beaten = trivial_loss is None or end < trivial_loss - LEVEL_ERROR * noise(records, math.inf)
+    beaten = (
+        sparing
+        or trivial_loss is None
+        or end < trivial_loss - LEVEL_ERROR * noise(records, math.inf)
+    )
     if made >= needed and beaten:
         note = f"no divergence in {len(records)} steps; loss {start:.4g} → {end:.4g}"
         return Judgement(outcome="cured", start_loss=start, end_loss=end, note=note)
-    if -made > noise(original, crash.onset):
+    if -made > harmless:
         # Not frozen but damaged: a milder dose would do worse, a stronger one may do better.
         note = (
             f"no detector fired in {len(records)} steps, but the loss ended above where it began: "
@@ -81,7 +103,7 @@ def judge_trial(
         return Judgement(outcome="delayed", start_loss=start, end_loss=end, note=note)
     missed = (
         f"where a model that knows nothing scores {trivial_loss:.4g}"
-        if made >= needed
+        if made >= needed and trivial_loss is not None
         else f"a fall of {made:.3g} where {needed:.3g} is the least that counts"
     )
     note = (
@@ -116,12 +138,24 @@ def needed_progress(
     healthy = [r.loss for r in original if from_step <= r.step < crash.onset]
     healthy = [loss for loss in healthy if math.isfinite(loss)]
     floor = SCRATCH_SHARE * abs(start) if from_step == 0 else -math.inf
+    spread = tolerated(original, crash, start=start)
     if len(healthy) < 8:
-        return floor if from_step == 0 else -noise(original, crash.onset)
+        return floor if from_step == 0 else -spread
     windows = [level(healthy[i : i + 5]) for i in range(len(healthy) - 4)]
     asked = REFERENCE_SHARE * (windows[0] - min(windows))
-    spread = noise(original, crash.onset)
-    return max(floor, asked if asked > spread else -spread)
+    return max(floor, asked if asked > noise(original, crash.onset) else -spread)
+
+
+def tolerated(original: Sequence[StepRecord], crash: Divergence, *, start: float) -> float:
+    """Return by how much the loss may have risen without that being harm.
+
+    Near its floor a loss wanders by more than its jumps from batch to batch tell. What that is
+    worth is a matter of how far the training has come: a fiftieth of its progress is no harm.
+    """
+    spread = noise(original, crash.onset if crash.onset >= LEAST_SEEN else math.inf)
+    first = next((record.loss for record in original), math.nan)
+    progress = first - start
+    return max(spread, HARMLESS_SHARE * progress) if math.isfinite(progress) else spread
 
 
 def noise(records: Sequence[StepRecord], before: float, *, window: int = 32) -> float:

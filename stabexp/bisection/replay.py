@@ -6,6 +6,7 @@ is on disk before it answers.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +14,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stabexp import instruments as watching
 from stabexp import interventions as changing
-from stabexp.bisection.facts import samples_of
-from stabexp.bisection.judging import judge_trial
+from stabexp.bisection.facts import samples_of, undiverged
+from stabexp.bisection.judging import Judgement, judge_trial
 from stabexp.bisection.trials import RECORD, Survey, finished_trial
 from stabexp.detectors import last_good_step
 from stabexp.errors import CheckpointError, StabexpError, TrackingError
+from stabexp.instruments import Instrument
 from stabexp.records import (
     Change,
     Divergence,
@@ -30,6 +33,7 @@ from stabexp.records import (
 )
 from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.fingerprint import differences
+from stabexp.tasks.sample_figures import figures
 from stabexp.tracking.manifest import read_json
 from stabexp.tracking.run_directory import RunDirectory
 from stabexp.training import Fork, Program, Run, execute, fingerprint_of, prepare
@@ -37,6 +41,13 @@ from stabexp.training.precision import FORMATS
 
 COMPARED = ("loss", "grad_norm", "update_ratio", "param_norm", "digest", "lr")
 """Fields of a step record that an unchanged replay must reproduce bit for bit."""
+
+EARLIER = 4096
+"""Steps before the replay whose sample ids the rules get to see."""
+LOOKED_AT = 64
+"""Samples of a scan whose own figures are kept, to say what the culprits look like."""
+LOCATED = 3
+"""Steps before the onset from which every operation is watched."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +68,17 @@ def replay(
     started = time.perf_counter()
     records: list[StepRecord] = []
     store = None
-    if spec.save_at is not None:
-        store = CheckpointStore(trial.directory("checkpoints"), keep=1)
+    if spec.save_at:
+        store = CheckpointStore(trial.directory("checkpoints"), keep=len(spec.save_at))
 
     def on_step(record: StepRecord) -> None:
         records.append(record)
         trial.log_step(record)
 
     half = FORMATS[program.settings.precision].half
+    instruments = watching.build(
+        {name: _arguments(name, spec, origin, program) for name in spec.instruments}
+    )
     run = Run(
         program.settings,
         fork=_fork(spec, origin, trials),
@@ -74,6 +88,8 @@ def replay(
         checkpoints=store,
         on_step=on_step,
         extra_monitors={"half_range": {}} if half and spec.role == "control" else None,
+        instruments=tuple(instruments.values()),
+        judged=spec.role != "scan",
     )
     try:
         execute(program, run)
@@ -88,14 +104,21 @@ def replay(
         raise StabexpError(
             "the training function does not use run.autocast(), so its precision cannot be changed"
         )
-    judged = judge_trial(
-        spec,
-        records,
-        run.divergence,
-        original=origin.records,
-        crash=origin.divergence,
-        trivial_loss=origin.trivial_loss,
+    judged = Judgement(
+        outcome="inconclusive",
+        start_loss=math.nan,
+        end_loss=math.nan,
+        note=f"{len(records)} samples were shown alone, without an update",
     )
+    if spec.role != "scan":
+        judged = judge_trial(
+            spec,
+            records,
+            run.divergence,
+            original=origin.records,
+            crash=origin.divergence,
+            trivial_loss=origin.trivial_loss,
+        )
     mismatch, mismatch_field = (
         first_mismatch(origin.records, records) if spec.role == "control" else (None, "")
     )
@@ -108,25 +131,69 @@ def replay(
         end_loss=judged.end_loss,
         mismatch=mismatch,
         mismatch_field=mismatch_field,
-        metrics=summary(records),
+        metrics=summary(records) | _share(spec, records, origin),
+        findings=_findings(instruments, spec, records, run),
         seconds=time.perf_counter() - started,
         directory=trial.path.name,
         note=judged.note,
     )
 
 
+def _findings(
+    instruments: Mapping[str, Instrument],
+    spec: TrialSpec,
+    records: Sequence[StepRecord],
+    run: Run,
+) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: seen
+        for name, instrument in instruments.items()
+        if (seen := instrument.findings()) is not None
+    }
+    for name, instrument in instruments.items():
+        if failures := getattr(instrument, "failures", None):
+            found[f"{name}_failures"] = dict(failures)
+    if spec.role == "scan" and records and run.dataset is not None:
+        ids = [record.sample_ids[0] for record in records[:LOOKED_AT]]
+        found["figures"] = figures(run.dataset, ids)
+    return found
+
+
+def _share(spec: TrialSpec, records: Sequence[StepRecord], origin: Origin) -> dict[str, float]:
+    """Return how many of the run's steps a scan of single samples was worth."""
+    if spec.role != "scan":
+        return {}
+    usual = max((record.batch_size for record in origin.records), default=1) or 1
+    return {"equivalent_steps": sum(record.batch_size for record in records) / usual}
+
+
+def _arguments(name: str, spec: TrialSpec, origin: Origin, program: Program) -> dict[str, Any]:
+    """Return the arguments of an instrument in a trial."""
+    if name == "rules":
+        earlier = [record for record in origin.records if record.step < spec.from_step]
+        return {
+            "planned_steps": program.settings.steps,
+            "earlier_rates": tuple(r.lr for r in earlier if math.isfinite(r.lr)),
+            "earlier_ids": tuple(record.sample_ids for record in earlier[-EARLIER:]),
+        }
+    if name == "locate":
+        # What made the first bad number ran in the step of the onset or later.
+        return {"first_step": max(spec.from_step, origin.divergence.onset - LOCATED)}
+    return {}
+
+
 def _resolved(spec: TrialSpec, origin: Origin) -> tuple[Change, ...]:
     """Return the changes, with "steps 20-22" turned into the ids of the samples seen there."""
     return tuple(
         replace(change, dose=",".join(str(i) for i in sorted(samples_of(change, origin.records))))
-        if change.variable == "replace_samples"
+        if change.variable == "replace_samples" and str(change.dose).startswith("steps ")
         else change
         for change in spec.changes
     )
 
 
 def _fork(spec: TrialSpec, origin: Origin, trials: Path) -> Fork | None:
-    if spec.role == "proof":
+    if spec.patch:
         return None  # the patched experiment runs from the start, as its user would run it
     earlier = [record for record in origin.records if record.step < spec.from_step]
     if not spec.from_trial:
@@ -167,6 +234,7 @@ def survey(origin: Origin, program: Program) -> Survey:
     return Survey(
         good_step=good,
         from_scratch=0 in usable,
+        starts=tuple(sorted(usable)),
         warnings=(*_other_machine(origin, program), *problems),
     )
 
@@ -210,6 +278,9 @@ def summary(records: Sequence[StepRecord]) -> dict[str, float]:
         "skipped_share": sum(r.skipped for r in records) / count,
         "early_grad_norm": statistics.median(r.grad_norm for r in records[:10]),
     }
+    finite = [r.grad_norm for r in records if math.isfinite(r.grad_norm)]
+    if finite and finite[0] > 0:
+        found["burst_over_first"] = max(finite) / finite[0]
     half = [r.metrics for r in records if "half/zero_gradient_share" in r.metrics]
     if half:
         found["half_activation_absmax"] = max(m.get("half/activation_absmax", 0.0) for m in half)
@@ -237,12 +308,12 @@ def job(
         build: Patch (dotted experiment keys) → program.
     """
     run = RunDirectory.open(directory)
-    divergence = run.divergence()
-    assert divergence is not None, directory
+    records = run.read_steps()
+    divergence = run.divergence() or undiverged(records)
     unpatched = build({})
     origin = Origin(
         directory=directory,
-        records=run.read_steps(),
+        records=records,
         divergence=divergence,
         trivial_loss=unpatched.describe().get("expected_initial_loss"),
     )

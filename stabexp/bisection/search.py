@@ -26,7 +26,7 @@ class Decision:
     index: int | None
     """The mildest cure, None when no dose that was asked cures."""
     robust: bool = False
-    """Whether the next stronger dose cures too, or there is none."""
+    """Whether the next stronger dose keeps the crash away too, or there is none."""
     milder: int | None = None
     """The next milder dose that could be judged; it does not cure."""
     stronger: int | None = None
@@ -142,7 +142,12 @@ class _Table:
             return self._next_below(min(standing))
         low = max((r for r in self._asked if self._diverged(r)), default=-1)
         stalled = [r for r, outcome in self._asked.items() if outcome == "stalled" and r > low]
-        return self._middle(low, min(stalled, default=self._size))
+        found = self._middle(low, min(stalled, default=self._size))
+        if found is None and stalled:
+            # No dose learned. What survives without learning may also be too mild by far: a rate
+            # ten times too high, after a cut of ten from a hundred times.
+            found = self._middle(max(stalled), self._size)
+        return found
 
     def _next_below(self, cure: int) -> int | None:
         """Narrow down where the cures begin, then see whether the mildest of them is robust."""
@@ -164,7 +169,10 @@ class _Table:
 
     def _robust(self, rung: int) -> bool:
         strongest = self._doses[rung] == self._count - 1
-        return self._cured(rung) and (strongest or self._cured(rung + 1))
+        # A stronger dose that survives without learning is no luck of the milder one either.
+        return self._cured(rung) and (
+            strongest or self._asked.get(rung + 1) in {"cured", "stalled"}
+        )
 
     def _unconfirmed(self, rung: int) -> bool:
         above = rung + 1

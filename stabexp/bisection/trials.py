@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from stabexp import errors
-from stabexp.bisection.workers import WorkerFailure, WorkerPool
+from stabexp.bisection.inline_pool import Pool
+from stabexp.bisection.workers import WorkerFailure
 from stabexp.errors import CheckpointError, StabexpError, TrackingError, TrainingError
-from stabexp.records import TrialRecord, TrialSpec, from_json, to_json
+from stabexp.records import StepRecord, TrialRecord, TrialSpec, from_json, to_json
 from stabexp.tracking.manifest import write_json
 from stabexp.tracking.run_directory import RunDirectory
 
@@ -54,6 +55,8 @@ class Survey:
     """Step of the last good checkpoint."""
     from_scratch: bool
     """Whether the checkpoint of step 0 can be used."""
+    starts: tuple[int, ...] = ()
+    """Steps of all usable checkpoints, oldest first."""
     warnings: tuple[str, ...] = ()
     """Damaged checkpoints, and what differs from the machine that recorded the run."""
 
@@ -64,7 +67,7 @@ class TrialRunner:
     def __init__(
         self,
         bisect: RunDirectory,
-        pool: WorkerPool,
+        pool: Pool,
         *,
         params: Mapping[str, Any],
         progress: Progress,
@@ -194,7 +197,7 @@ class TrialRunner:
         self._finished[record.spec.key] = record
         if all(known.spec.key != record.spec.key for known in self.records):
             self.records.append(record)
-            self.replayed_steps += max(record.steps, 0)
+            self.replayed_steps += record.cost
             self.progress.finished(record, reused)
         return record
 
@@ -238,6 +241,10 @@ class TrialRunner:
         if all(record.spec.key != key for record in self.records):
             return self._keep(self._finished[key], reused=True)
         return self._finished[key]
+
+    def steps_of(self, record: TrialRecord) -> list[StepRecord]:
+        """Return the step records of a finished trial."""
+        return RunDirectory.open(self._trials / record.directory).read_steps()
 
     def survey(self) -> Survey:
         """Let a worker look which checkpoints can be used.

@@ -31,6 +31,12 @@ LARGE_UPDATE = 1e-2
 """Update ratio ten times that of healthy training (about 1e-3)."""
 RISEN = 1.5
 """Rate ÷ earlier rate above which a schedule can have caused it."""
+WILD = 2.5
+"""First loss ÷ that of guessing above which the initial outputs are wild."""
+JUMPED = 3.0
+"""Update ratio ÷ its usual value above which something happened to the optimizer."""
+SHRUNK = 0.6
+"""Share of the parameters' first norm below which weight decay has eaten them."""
 JUST_BEFORE = 5
 """Steps before the onset in which a jump of the rate can have caused it."""
 
@@ -44,15 +50,20 @@ def opinion(
         records: The run's steps, oldest first, up to the detection at least.
         divergence: What was detected.
         settings: As configured, any of: warmup_steps, clip_norm (None for no clipping), precision
-            ("fp32", "fp16", "bf16", …), batch_size, lr. A rule whose setting is missing is silent.
+            ("fp32", "fp16", "bf16", …), batch_size, lr, weight_decay, trivial_loss (what guessing
+            scores). A rule whose setting is missing is silent.
     """
     until = [record for record in records if record.step <= divergence.detected]
     healthy = [record for record in until if record.step < divergence.onset][-VIEW:]
     event = [record for record in until if record.step >= divergence.onset]
     for found in (
+        _initialisation(until, settings),
         _precision(until, healthy, event, settings),
+        _schedule(healthy, event),
+        _optimizer_state(healthy, event),
+        _weight_decay(until, settings),
         _batch_size(healthy, settings),
-        _jumped_rate(healthy, event),
+        _out_of_nowhere(healthy, event, settings),
         _warmup(divergence, settings),
         _clip_norm(healthy, event, settings),
         _learning_rate(divergence, healthy, event),
@@ -61,6 +72,18 @@ def opinion(
             return found
     reason = f"{len(healthy)} healthy steps in view and none of their figures is unusual"
     return "inconclusive", reason
+
+
+def _initialisation(
+    until: Sequence[StepRecord], settings: Mapping[str, Any]
+) -> tuple[Cause, str] | None:
+    guess = settings.get("trivial_loss")
+    if guess is None or not until or until[0].step != 0:
+        return None
+    first = until[0].loss
+    if first <= WILD * guess + 1.0:
+        return None
+    return "initialisation", f"the first loss is {first:.3g} where guessing scores {guess:.3g}"
 
 
 def _precision(
@@ -106,7 +129,7 @@ def _batch_size(
     )
 
 
-def _jumped_rate(
+def _schedule(
     healthy: Sequence[StepRecord], event: Sequence[StepRecord]
 ) -> tuple[Cause, str] | None:
     # the update of a healthy step does its harm in the next loss, so the jump may come just before
@@ -116,7 +139,61 @@ def _jumped_rate(
     usual, now = max(record.lr for record in calm), event[0].lr
     if not now > RISEN * usual > 0:
         return None
-    return "learning_rate", f"the rate jumped from {usual:.3g} to {now:.3g} just before the onset"
+    return "schedule", f"the rate jumped from {usual:.3g} to {now:.3g} just before the onset"
+
+
+def _optimizer_state(
+    healthy: Sequence[StepRecord], event: Sequence[StepRecord]
+) -> tuple[Cause, str] | None:
+    before = healthy[:-2]
+    ratios = finite(r.update_ratio for r in before if r.update_ratio > 0)
+    norms = finite(r.grad_norm for r in before)
+    if len(ratios) < 8 or len(norms) < 8:
+        return None
+    for record in [*healthy[-2:], *event[:2]]:
+        jump = record.update_ratio / median(ratios)
+        grown = max(1.0, record.grad_norm / median(norms))
+        if math.isfinite(jump) and jump > JUMPED * grown:
+            return "optimizer_state", (
+                f"the update of step {record.step} was {jump:.3g} times the usual one while the "
+                "gradient was not"
+            )
+    return None
+
+
+def _weight_decay(
+    until: Sequence[StepRecord], settings: Mapping[str, Any]
+) -> tuple[Cause, str] | None:
+    norms = finite(record.param_norm for record in until)
+    decay = settings.get("weight_decay") or 0.0
+    if not decay or len(norms) < 8 or min(norms) >= SHRUNK * norms[0]:
+        return None
+    return "weight_decay", (
+        f"the parameters' norm fell from {norms[0]:.3g} to {min(norms):.3g} at a weight decay of "
+        f"{decay:g}"
+    )
+
+
+def _out_of_nowhere(
+    healthy: Sequence[StepRecord], event: Sequence[StepRecord], settings: Mapping[str, Any]
+) -> tuple[Cause, str] | None:
+    """One step was fine and the next is not: a sample, or an operation that met its limit."""
+    norms = finite(record.grad_norm for record in healthy)
+    if len(norms) < 8 or not event or max(norms) > HEAVY_TAIL * median(norms):
+        return None
+    first = event[0]
+    full = not str(settings.get("precision", "fp32")).startswith(("fp16", "bf16", "pure"))
+    if full and not (_finite(first) and _finite_gradient(first)):
+        return "implementation", (
+            f"step {first.step} was the first with a non-finite value, and nothing had grown"
+        )
+    grown = first.grad_norm / median(norms)
+    if grown > HEAVY_TAIL and loss_z([*healthy, first], len(healthy)) > 2 * ABNORMAL:
+        return "data", (
+            f"loss and gradient of step {first.step} stand out at once, the gradient norm at "
+            f"{grown:.3g} times its median, after {len(norms)} calm steps"
+        )
+    return None
 
 
 def _warmup(divergence: Divergence, settings: Mapping[str, Any]) -> tuple[Cause, str] | None:

@@ -6,32 +6,87 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stabexp.config import component
+from stabexp.interventions.adam_eps import AdamEps
 from stabexp.interventions.base import Intervention
 from stabexp.interventions.batch_size import BatchSize
+from stabexp.interventions.betas import Betas
 from stabexp.interventions.clip_norm import ClipNorm
+from stabexp.interventions.eager import Eager
+from stabexp.interventions.exact_modules import ExactModules
+from stabexp.interventions.frozen_scan import FrozenScan
+from stabexp.interventions.gradient_scale import GradientScale
+from stabexp.interventions.hold_rate import HoldRate
+from stabexp.interventions.init_scale import InitScale
+from stabexp.interventions.layer_rate import LayerRate
 from stabexp.interventions.learning_rate import LearningRate
+from stabexp.interventions.optimizer_options import OptimizerOptions
+from stabexp.interventions.optimizer_state import OptimizerState
 from stabexp.interventions.precision import Precision, PrecisionName
 from stabexp.interventions.replace_samples import ReplaceSamples
+from stabexp.interventions.safe_operation import SafeOperation
+from stabexp.interventions.show_samples import ShowSamples
 from stabexp.interventions.shuffle import Shuffle
+from stabexp.interventions.standardise_inputs import StandardiseInputs
+from stabexp.interventions.usual_init import UsualInit
 from stabexp.interventions.warmup import Warmup, ramp
+from stabexp.interventions.weight_decay import WeightDecay
 from stabexp.records import Change
 
 INTERVENTIONS: dict[str, type[Intervention]] = {
     kind.variable: kind
-    for kind in (LearningRate, Warmup, ClipNorm, Precision, BatchSize, Shuffle, ReplaceSamples)
+    for kind in (
+        LearningRate,
+        Warmup,
+        ClipNorm,
+        Precision,
+        BatchSize,
+        Shuffle,
+        ReplaceSamples,
+        ShowSamples,
+        FrozenScan,
+        HoldRate,
+        LayerRate,
+        WeightDecay,
+        GradientScale,
+        AdamEps,
+        Betas,
+        OptimizerState,
+        InitScale,
+        UsualInit,
+        ExactModules,
+        SafeOperation,
+        Eager,
+        StandardiseInputs,
+    )
 }
 
 __all__ = [
     "INTERVENTIONS",
+    "AdamEps",
     "BatchSize",
+    "Betas",
     "ClipNorm",
+    "Eager",
+    "ExactModules",
+    "FrozenScan",
+    "GradientScale",
+    "HoldRate",
+    "InitScale",
     "Intervention",
+    "LayerRate",
     "LearningRate",
+    "OptimizerOptions",
+    "OptimizerState",
     "Precision",
     "PrecisionName",
     "ReplaceSamples",
+    "SafeOperation",
+    "ShowSamples",
     "Shuffle",
+    "StandardiseInputs",
+    "UsualInit",
     "Warmup",
+    "WeightDecay",
     "build",
     "ramp",
 ]

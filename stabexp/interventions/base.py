@@ -8,6 +8,7 @@ thing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from stabexp.config import Component
@@ -45,3 +46,55 @@ class Intervention(Component):
     def replaced_samples(self) -> frozenset[int]:
         """Return the ids of the samples that others are shown in place of."""
         return frozenset()
+
+    def holds_rate(self) -> bool:
+        """Return whether the learning rate stays what it was before the first replayed step."""
+        return False
+
+    def weight_decay_scale(self) -> float:
+        """Return the factor on every parameter group's weight decay."""
+        return 1.0
+
+    def gradient_scale(self) -> float:
+        """Return the factor on every gradient just before the update, after all clipping."""
+        return 1.0
+
+    def initial_scale(self) -> float:
+        """Return the factor on freshly initialised weights; acts at step 0 only."""
+        return 1.0
+
+    def narrows_weights(self) -> bool:
+        """Return whether initial weights far wider than usual are narrowed; at step 0 only."""
+        return False
+
+    def keeps_optimizer_state(self) -> bool:
+        """Return whether the optimizer's state is protected from changes between two updates."""
+        return False
+
+    def layer_rates(self) -> Mapping[str, float]:
+        """Return factors on the learning rate by module name or its beginning; 0.0 freezes."""
+        return {}
+
+    def exact_modules(self) -> tuple[str, ...]:
+        """Return the modules, by name, that compute in float32 whatever autocast says."""
+        return ()
+
+    def safe_operations(self) -> tuple[str, ...]:
+        """Return the operations, by name, that are kept inside their domain (log, sqrt, div, …)."""
+        return ()
+
+    def eager(self) -> bool:
+        """Return whether compiled code is run as it was written instead."""
+        return False
+
+    def standardises_inputs(self) -> bool:
+        """Return whether floating-point inputs are brought to mean 0 and deviation 1."""
+        return False
+
+    def freezes(self) -> bool:
+        """Return whether no update is applied at all, so that every batch meets the same state."""
+        return False
+
+    def batches(self) -> tuple[tuple[int, ...], ...] | None:
+        """Return the sample ids of every batch to show, in order; None for the run's own order."""
+        return None

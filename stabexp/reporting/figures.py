@@ -68,7 +68,7 @@ def window(verdict: Verdict, trials: Sequence[TrialRecord]) -> tuple[int, int]:
 
     Trials that start anew, and proofs that go on for long, are shown in part.
     """
-    forks = [record for record in trials if record.spec.role != "proof" and record.steps > 0]
+    forks = [r for r in trials if r.spec.role not in {"proof", "scan"} and r.steps > 0]
     last = max([verdict.divergence.detected, *(record.last_step for record in forks)]) + 1
     return max(0, verdict.good_step - max(5, (last - verdict.good_step) // 3)), last
 

@@ -41,6 +41,7 @@ def verdict_note(
     ]
     if safe := safe_link(page_link):
         head.append(f"[The full report with curves]({_address(safe)})")
+    head += _at_fault(verdict)
     tail = [*_fix(verdict, experiment), *_next(verdict)]
     path = [
         "#### How it was decided",
@@ -58,12 +59,17 @@ def verdict_note(
     return (rest if len(rest) <= MOST_CHARACTERS else short)[:MOST_CHARACTERS]
 
 
+def _at_fault(verdict: Verdict) -> list[str]:
+    found = [f"- **{heading}**: {_prose(text, 400)}" for heading, text in words.culprit(verdict)]
+    parts = ["#### What is at fault", "\n".join(found)] if found else []
+    if text := words.no_return(verdict):
+        parts.append(text)
+    left = [f"- **{cause}**: {_prose(why, 300)}" for cause, why in words.possible(verdict)]
+    return [*parts, *(["#### Still possible", "\n".join(left)] if left else [])]
+
+
 def _incident(verdict: Verdict) -> str:
-    found = verdict.divergence
-    return (
-        f"The run diverged from step {found.onset:,} (detected at {found.detected:,}); "
-        f"last good checkpoint: step {verdict.good_step:,}. Cost: {words.cost(verdict)}."
-    )
+    return f"{words.incident(verdict)} Cost: {words.cost(verdict)}."
 
 
 def _step(number: int, node: Evidence, labels: Mapping[str, str]) -> str:

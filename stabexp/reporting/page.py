@@ -14,7 +14,7 @@ from typing import Any, get_args
 import jinja2
 from markupsafe import Markup
 
-from stabexp.records import VARIABLES, Cause, Cure, StepRecord, TrialRecord, Verdict
+from stabexp.records import BLAMELESS, Cause, Cure, StepRecord, TrialRecord, Verdict
 from stabexp.reporting import figures, words
 from stabexp.reporting.links import safe_link
 from stabexp.reporting.patch import patch_yaml
@@ -74,7 +74,7 @@ def _template() -> jinja2.Template:
         finalize=_without_control_characters,
     )
     environment.globals.update(
-        words=words, VARIABLES=VARIABLES, kind_of=figures.kind_of, ladder_note=_ladder_note
+        words=words, BLAMELESS=BLAMELESS, kind_of=figures.kind_of, ladder_note=_ladder_note
     )
     environment.filters["svg"] = Markup  # our own charts only; they escape what they show
     return environment.get_template("page.html.j2")

@@ -34,6 +34,7 @@ def record_verdict(
             directory.path / "trials" / record.directory
         ).read_steps()
         for record in trials
+        if record.spec.role != "scan"  # single samples are no curve
     }
     page = verdict_page(
         verdict,

@@ -17,6 +17,15 @@ from stabexp.reporting.patch import patch_yaml
 if TYPE_CHECKING:
     from rich.text import Text
 
+_HEADINGS = (
+    "How it was decided",
+    "What is at fault",
+    "Still possible, most plausible first",
+    "Ruled out",
+    "Trials",
+    "Fix",
+    "Next",
+)
 _STYLES = {
     "cured": "green",
     "stalled": "yellow",
@@ -36,21 +45,29 @@ def verdict_text(
     width = max(40, width)
     records = words.ordered(trials)
     labels = {record.spec.key: words.label(record) for record in records}
-    found = verdict.divergence
     lines = [
         *_wrap(words.one_line(verdict.summary), width),
         *_wrap(f"Confidence {words.confidence(verdict.confidence)}.", width),
         "",
         *_wrap(
-            f"Run {words.one_line(verdict.run_id)} diverged from step {found.onset:,} (detected "
-            f"at {found.detected:,} by {words.one_line(found.detector)}). Last good checkpoint: "
-            f"step {verdict.good_step:,}. Cost: {words.cost(verdict)}.",
+            f"Run {words.one_line(verdict.run_id)}. {words.incident(verdict)} Cost: "
+            f"{words.cost(verdict)}.",
             width,
         ),
         "",
         "How it was decided",
         *_tree(verdict, labels, width),
     ]
+    if at_fault := words.culprit(verdict):
+        lines += ["", "What is at fault"]
+        for heading, text in at_fault:
+            lines += _wrap(f"{heading}: {text}", width, first="  ", then="    ")
+    if text := words.no_return(verdict):
+        lines += ["", *_wrap(text, width)]
+    if verdict.hypotheses:
+        lines += ["", "Still possible, most plausible first"]
+        for cause, why in words.possible(verdict):
+            lines += _wrap(f"{cause}: {why}", width, first="  - ", then="    ")
     if verdict.telemetry:
         lines += _wrap(
             f"Second opinion, from the step records alone: {words.one_line(verdict.telemetry)}",
@@ -92,7 +109,7 @@ def verdict_renderable(
     for outcome, style in _STYLES.items():
         # Only in the table and after "Outcome": prose that happens to say "diverged" stays plain.
         text.highlight_regex(rf"(?m)(?<=  ){outcome}$", style=style)
-    text.highlight_regex(r"(?m)^(How it was decided|Ruled out|Trials|Fix|Next)$", style="bold")
+    text.highlight_regex(rf"(?m)^({'|'.join(_HEADINGS)})$", style="bold")
     text.highlight_regex(r"(?m)^  └─ .*$", style="bold")
     text.highlight_regex(r"(?m)^ *│? *→ .*?\.(?= |$)", style="bold")
     end = plain.find("\nConfidence ")

@@ -104,6 +104,8 @@ def change(record: TrialRecord) -> str:
         f"{one_line(item.variable)} {dose(item.variable, item.dose)}"
         for item in record.spec.changes
     ]
+    if record.spec.role == "manual":
+        parts += [f"{one_line(key)} {one_line(value)}" for key, value in record.spec.patch.items()]
     if parts:
         return " + ".join(parts)
     return {"proof": "the fix", "reversal": "original value back"}.get(record.spec.role, "nothing")
@@ -165,20 +167,64 @@ def confidence_word(value: float) -> str:
 def cost(verdict: Verdict) -> str:
     """Return what the verdict took: "8 trials, 412 replayed steps (3.2 × …), 41 s"."""
     text = f"{count(verdict.trials, 'trial')}, {count(verdict.replayed_steps, 'replayed step')}"
-    if verdict.crash_steps > 0:
+    if verdict.crash_steps > 0 and verdict.divergence.detector != "none":
         times = verdict.replayed_steps / verdict.crash_steps
         shown = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
         text += f" ({shown} × the {count(verdict.crash_steps, 'step')} to the divergence)"
     return f"{text}, {duration(verdict.seconds)}"
 
 
+def incident(verdict: Verdict) -> str:
+    """Return what happened to the run, in one sentence."""
+    found = verdict.divergence
+    if found.detector == "none":
+        return f"The run did not diverge in its {count(found.detected + 1, 'step')}."
+    return (
+        f"The run diverged from step {found.onset:,} (detected at {found.detected:,} by "
+        f"{one_line(found.detector)}). Last good checkpoint: step {verdict.good_step:,}."
+    )
+
+
 def proof(verdict: Verdict) -> str:
-    """Return whether the fix has been tried as a user would run it."""
+    """Return what can be done about it, and whether that was tried."""
     if not verdict.fix:
-        return "There is no fix to offer."
+        if verdict.culprit is None or not verdict.culprit.remedy:
+            return "There is no fix to offer."
+        remedy = one_line(verdict.culprit.remedy).rstrip(".")
+        shown = " With only that taken away the run trained through." if verdict.fix_proved else ""
+        return f"To mend: {remedy}.{shown}"
     if verdict.fix_proved:
-        return "Proved: the patched experiment was run, passed the horizon and learned."
-    return "Not proved: the patched experiment has not yet been run to the horizon."
+        return "Proved: the run with the fix passed the horizon, went on and learned."
+    return "Not proved: the run with the fix has not yet been seen to pass the horizon."
+
+
+def culprit(verdict: Verdict) -> list[tuple[str, str]]:
+    """Return (heading, text) pairs about what exactly is at fault; empty where a setting is."""
+    found = verdict.culprit
+    if found is None:
+        return []
+    pairs = [("Where", one_line(found.place)), ("What", one_line(found.detail))]
+    if found.code.strip():
+        pairs.insert(1, ("Line", one_line(found.code)))
+    if found.samples:
+        pairs.append(("Samples", ", ".join(str(sample) for sample in found.samples[:40])))
+    return pairs
+
+
+def possible(verdict: Verdict) -> list[tuple[str, str]]:
+    """Return (cause, what speaks for it) of what is still possible, most plausible first."""
+    return [(one_line(item.cause), one_line(item.why)) for item in verdict.hypotheses]
+
+
+def no_return(verdict: Verdict) -> str:
+    """Return where the point of no return lies; empty when the last good checkpoint was good."""
+    step = verdict.point_of_no_return
+    if step is None:
+        return ""
+    return (
+        f"Point of no return: from the checkpoint of step {step:,} the fix still works, from later "
+        "ones it does not."
+    )
 
 
 def ordered(trials: Iterable[TrialRecord]) -> list[TrialRecord]:

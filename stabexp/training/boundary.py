@@ -8,6 +8,7 @@ Measurements stay on the device until `fetch`, which is the one host sync of a s
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from torch import Tensor, nn
 
 from stabexp.errors import NotReplayableError
 from stabexp.monitors import Monitor
+from stabexp.records import StepRecord
 from stabexp.state.hashing import parameter_digest
+from stabexp.training.changes import Changes
 
 SAMPLED = 256
 """Elements of each parameter that the update ratio is measured on."""
@@ -41,6 +44,47 @@ class Measured:
     metrics: Mapping[str, float]
 
 
+def step_record(
+    measured: Measured,
+    *,
+    step: int,
+    position: int,
+    sample_ids: Sequence[int],
+    loss_scale: float | None,
+    seconds: float,
+) -> StepRecord:
+    """Return the record of an update from what was measured of it."""
+    layers: dict[str, dict[str, float]] = {}
+    metrics: dict[str, float] = {}
+    for name, value in measured.metrics.items():
+        if name.startswith("layers/"):
+            layer, _, kind = name.removeprefix("layers/").rpartition("/")
+            layers.setdefault(layer, {})[kind] = value
+        else:
+            metrics[name] = value
+    return StepRecord(
+        step=step,
+        time=time.time(),
+        loss=measured.loss,
+        lr=measured.lr,
+        grad_norm=measured.grad_norm,
+        clip_coefficient=measured.clip_coefficient,
+        update_ratio=measured.update_ratio,
+        param_norm=measured.param_norm,
+        loss_scale=loss_scale,
+        skipped=measured.skipped,
+        nonfinite_grads=measured.nonfinite_grads,
+        nonfinite_params=measured.nonfinite_params,
+        position=position,
+        batch_size=len(sample_ids),
+        sample_ids=tuple(sample_ids),
+        seconds=seconds,
+        digest=measured.digest,
+        layers=layers or None,
+        metrics=metrics,
+    )
+
+
 class Boundary:
     """Watches, and where asked changes, the updates of one optimizer."""
 
@@ -53,13 +97,18 @@ class Boundary:
         monitors: Sequence[Monitor],
         clip_norm: float | None,
         lr_scale: Callable[[int], float],
+        changes: Changes | None = None,
     ) -> None:
-        """`lr_scale(step)` is the factor on every learning rate; `clip_norm` None clips nothing."""
+        """`lr_scale(step)` is the factor on every learning rate; `clip_norm` None clips nothing.
+
+        `changes` says what else is different about an update; it has begun already.
+        """
         self.optimizer = optimizer
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self.monitors = monitors
         self.clip_norm = clip_norm
         self.lr_scale = lr_scale
+        self._changes = (changes or Changes()).update
         self.step = 0
         self.updated = False
         """True once an update was made, or left out by the scaler, since the last `begin`."""
@@ -73,7 +122,7 @@ class Boundary:
         self._param_norms: Tensor | None = None
         self._digest: Tensor | None = None
         self._lr: Any = float("nan")
-        self._original_rates: list[Any] = []
+        self._depth = 0  # a step that calls its parent's step runs the hooks twice
         for monitor in monitors:
             monitor.attach(model)
         self._handles = [
@@ -84,6 +133,7 @@ class Boundary:
 
     def close(self) -> None:
         """Take every hook back."""
+        self._changes.take_back(self.optimizer)  # an update may have raised half-way
         for handle in self._handles:
             handle.remove()
         for monitor in self.monitors:
@@ -95,6 +145,7 @@ class Boundary:
         """Get ready for the update of `step`."""
         self.step = step
         self.updated = False
+        self._depth = 0
         self._values = {}
 
     def _watch_scaler(self) -> Callable[..., Any]:
@@ -109,7 +160,7 @@ class Boundary:
                 self._measure_gradients()
                 if not self._values["grad_norm"].isfinite():
                     # The scaler leaves this update out and no hook will run. It syncs here anyway.
-                    self._lr = float(optimizer.param_groups[0]["lr"]) * self.lr_scale(self.step)
+                    self._lr = self._rate()
                     self._measure_parameters()
             return inner(optimizer, *args, **kwargs)
 
@@ -149,26 +200,30 @@ class Boundary:
                 f"{type(optimizer).__name__}.step was given a closure, which evaluates the loss "
                 "again inside the update; use an optimizer that is stepped without one"
             )
+        self._depth += 1
+        if self._depth > 1:
+            return
         if self.scaler is None:
             self._measure_gradients()
-        scale = self.lr_scale(self.step)
-        self._original_rates = [group["lr"] for group in optimizer.param_groups]
-        if scale != 1.0:
-            for group in optimizer.param_groups:
-                group["lr"] = group["lr"] * scale
-        rate = optimizer.param_groups[0]["lr"]
-        self._lr = rate.clone() if isinstance(rate, Tensor) else rate  # a schedule writes into it
+        self._lr = self._rate()
+        self._changes.lend(optimizer, lr_scale=self.lr_scale(self.step))
         self._before = torch.cat([view.to(self._parameters[0].device) for view in self._views])
 
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        for group, rate in zip(optimizer.param_groups, self._original_rates, strict=True):
-            group["lr"] = rate
+        self._depth -= 1
+        if self._depth:
+            return
+        self._changes.take_back(optimizer)
         after = torch.cat([view.to(self._parameters[0].device) for view in self._views])
         assert self._before is not None
         before = self._before.float()
         self._values["update_ratio"] = (after.float() - before).norm() / before.norm()
         self._measure_parameters()
+
+    def _rate(self) -> Any:
+        rate = self._changes.rate(self.optimizer, lr_scale=self.lr_scale(self.step))
+        return rate.clone() if isinstance(rate, Tensor) else rate  # a schedule writes into it
 
     @torch.no_grad()
     def _measure_parameters(self) -> None:
@@ -202,7 +257,8 @@ class Boundary:
             clip_coefficient=found.pop("clip_coefficient", 1.0),
             update_ratio=update_ratio,
             param_norm=param_norm,
-            skipped=self.scaler is not None and grad_norm - grad_norm != 0 and update_ratio == 0,
+            skipped=self._changes.freezes
+            or (self.scaler is not None and grad_norm - grad_norm != 0 and update_ratio == 0),
             nonfinite_grads=_count_nonfinite(grad_norm, self._grad_norms),
             nonfinite_params=_count_nonfinite(param_norm, self._param_norms),
             digest=f"{(bits[-1] ^ (loss_bits * 31)) & (2**64 - 1):016x}",

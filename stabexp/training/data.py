@@ -8,12 +8,13 @@ workers prepare batches ahead cannot run away from it: only *consumed* samples a
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data import default_collate as collate_samples
 
@@ -135,16 +136,29 @@ class BatchSource:
         )
 
     def batches(
-        self, order: SampleOrder, *, position: int, size: int
+        self,
+        order: SampleOrder,
+        *,
+        position: int,
+        size: int,
+        first: Sequence[Sequence[int]] = (),
     ) -> Iterator[tuple[list[int], Any]]:
-        """Yield (sample ids, batch) without end, from `position` samples on, `size` at a time."""
+        """Yield (sample ids, batch) without end, from `position` samples on, `size` at a time.
+
+        The batches of `first`, given by their sample ids, come before all others.
+        """
+        for ids in first:
+            yield list(ids), self._read(ids)
         if self.workers:
             yield from self._prepared_ahead(order, position, size)
-        batch = getattr(self.dataset, "batch", None)
         while True:
             ids = order.ids(position, size)
             position += size
-            yield ids, batch(ids) if batch else self.collate([self.dataset[i] for i in ids])
+            yield ids, self._read(ids)
+
+    def _read(self, ids: Sequence[int]) -> Any:
+        batch = getattr(self.dataset, "batch", None)
+        return batch(list(ids)) if batch else self.collate([self.dataset[i] for i in ids])
 
     def _prepared_ahead(
         self, order: SampleOrder, position: int, size: int
@@ -194,3 +208,16 @@ class _Seeded:
         # 80 times faster than torch.manual_seed, which prepares devices a worker never uses.
         torch.default_generator.manual_seed(seed)
         return self.dataset[index]
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return the batch, tuples, lists and dicts included, with its tensors on `device`."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {key: to_device(value, device) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(to_device(value, device) for value in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch

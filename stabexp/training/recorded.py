@@ -61,7 +61,7 @@ def train_recorded(
         on_step=record_step,
         on_divergence=record_divergence,
     )
-    _describe(directory, program)
+    trivial_loss = _describe(directory, program)
     (directory.path / "environment.txt").write_text(environment(), "utf-8")
     try:
         execute(
@@ -72,7 +72,7 @@ def train_recorded(
     except BaseException as error:
         store.close()
         with suppress(TrackingError):  # the first error is the one to tell, not that of a full disk
-            _publish(directory, handle)
+            _publish(directory, handle, trivial_loss)
         if isinstance(error, SystemExit):
             raise TrainingError(
                 f"at step {handle.step}: the training function called sys.exit({error.code}); "
@@ -80,7 +80,7 @@ def train_recorded(
             ) from error
         raise
     store.close()
-    _publish(directory, handle)
+    _publish(directory, handle, trivial_loss)
     last = handle.last_record
     found = handle.divergence
     if found is not None:
@@ -114,7 +114,8 @@ def train_recorded(
     )
 
 
-def _describe(directory: RunDirectory, program: Program) -> None:
+def _describe(directory: RunDirectory, program: Program) -> float | None:
+    """Record what the training is about; return what a model that knows nothing scores."""
     facts = program.describe()
     if facts:
         directory.log_dataset(
@@ -123,7 +124,9 @@ def _describe(directory: RunDirectory, program: Program) -> None:
             source=f"built into the task {facts['name']}",
             profile={"samples": facts["dataset_size"]},
         )
+    trivial: float | None = facts.get("expected_initial_loss")
     directory.set_tags({"stabexp.checkpoints": directory.path / "checkpoints"})
+    return trivial
 
 
 def _newest(
@@ -155,9 +158,10 @@ def _newest(
     return Fork(checkpoints=store.directory, step=newest.step, records=earlier)
 
 
-def _publish(directory: RunDirectory, handle: Run) -> None:
+def _publish(directory: RunDirectory, handle: Run, trivial_loss: float | None) -> None:
     """Hand the files of a run to MLflow, as far as they exist."""
-    directory.write_json("data.json", {"dataset_size": handle.dataset_size})
+    facts = {"dataset_size": handle.dataset_size, "trivial_loss": trivial_loss}
+    directory.write_json("data.json", facts)
     for name in (
         "experiment.yaml",
         "fingerprint.json",

@@ -9,7 +9,7 @@ checkpoint is taken.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -21,11 +21,13 @@ from stabexp import interventions as changing
 from stabexp import monitors as measuring
 from stabexp.detectors.good import MARGIN
 from stabexp.errors import CheckpointError, NotReplayableError, TrainingError
+from stabexp.instruments.base import Instrument, Watched
 from stabexp.records import Divergence, StepRecord
 from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.snapshot import Snapshot, Stateful, capture, restore
-from stabexp.training.boundary import Boundary, Measured
-from stabexp.training.data import BatchSource
+from stabexp.training.boundary import Boundary, step_record
+from stabexp.training.changes import Changes
+from stabexp.training.data import BatchSource, to_device
 from stabexp.training.fork import Fork
 from stabexp.training.precision import FORMATS, NumberFormat, autocast, make_scaler
 from stabexp.training.settings import RunSettings
@@ -47,12 +49,14 @@ class Run:
         fork: Fork | None = None,
         interventions: Sequence[changing.Intervention] = (),
         until: int | None = None,
-        save_at: int | None = None,
+        save_at: Collection[int] = (),
         keep_saving: bool = False,
         checkpoints: CheckpointStore | None = None,
         on_step: Callable[[StepRecord], None] | None = None,
         on_divergence: Callable[[Divergence, Sequence[StepRecord]], None] | None = None,
         extra_monitors: Mapping[str, Any] | None = None,
+        instruments: Sequence[Instrument] = (),
+        judged: bool = True,
     ) -> None:
         """Prepare a run; nothing happens before the training function calls `steps`.
 
@@ -61,12 +65,14 @@ class Run:
             fork: Where to start instead of at step 0.
             interventions: What to change, besides `settings.interventions`.
             until: One past the last step; None for `settings.steps`.
-            save_at: In a replay, the step before which a checkpoint is saved.
+            save_at: In a replay, the steps before which a checkpoint is saved.
             keep_saving: Save checkpoints at the settings' interval; trials save at `save_at` only.
             checkpoints: Where states are saved; None saves none.
             on_step: Called with every record, on the training thread.
             on_divergence: Called once when a detector fires, with the last records.
             extra_monitors: Monitor name → arguments, besides `settings.monitors`.
+            instruments: What watches a replay closely.
+            judged: Whether detectors end the run; a scan of single samples is no training.
         """
         self.settings = settings
         self.fork = fork
@@ -82,12 +88,16 @@ class Run:
         self.last_record: StepRecord | None = None
         self.dataset_size: int | None = None
         """Samples in one pass over the data; known once `steps` was called."""
+        self.dataset: Any = None
+        """The map-style dataset; known once `steps` was called."""
         self.used_autocast = False
         """Whether the training function asked for `autocast()`: only then can precision change."""
         self._interventions = (*changing.build(settings.interventions), *interventions)
         self._on_step = on_step
         self._on_divergence = on_divergence
-        self._detectors = detection.build(settings.detectors)
+        self._detectors = detection.build(settings.detectors) if judged else ()
+        self._instruments = instruments
+        self._changes = Changes(self._interventions)
         self._monitors = measuring.build({**settings.monitors, **(extra_monitors or {})})
         self._window = max(detection.history_needed(self._detectors), HISTORY)
         self._history: list[StepRecord] = list(fork.records if fork else ())
@@ -132,6 +142,8 @@ class Run:
         """
         if loss.numel() != 1:
             raise TrainingError(f"run.log: the loss has {loss.numel()} elements, expected one")
+        for instrument in self._instruments:
+            instrument.logged(loss)
         self._losses.append(loss.detach().reshape(()))
         for name, value in metrics.items():
             self._metrics[name] = torch.as_tensor(value).detach()
@@ -181,7 +193,7 @@ class Run:
             workers=self.settings.loader_workers,
             seed=self.settings.seed,
         )
-        self.dataset_size = len(source.dataset)
+        self.dataset, self.dataset_size = source.dataset, len(source.dataset)
         self._loop = self._batches(source)
         return self._loop
 
@@ -192,24 +204,26 @@ class Run:
         assert source.batch_size is not None
         size = source.batch_size * multiple
         patience = size * max(PATIENCE, 2 * self.settings.accumulate)
+        shown = next((b for i in self._interventions if (b := i.batches()) is not None), ())
         self._begin()
-        boundary = Boundary(
-            objects["model"],
-            objects["optimizer"],
-            scaler=objects["scaler"],
-            monitors=self._monitors,
-            clip_norm=self._clip_norm(),
-            lr_scale=self._lr_scale,
-        )
+        try:
+            self._changes.begin(
+                objects["model"], objects["optimizer"], scratch=self.fork is None or self.step == 0
+            )
+            boundary = self._boundary()
+        except BaseException:
+            self._changes.end()
+            raise
+        self._attach_instruments()
         replaced = frozenset[int]().union(*(i.replaced_samples() for i in self._interventions))
         order = source.order(salt=salt, replaced=replaced)
-        batches = source.batches(order, position=self.position, size=size)
+        batches = source.batches(order, position=self.position, size=size, first=shown)
         try:
             boundary.begin(self.step)
             while self.step < self.until and self.divergence is None:
                 ids, batch = next(batches)
                 self._ids += ids
-                yield _to(batch, self.device)
+                yield from self._handed_out(ids, to_device(batch, self.device))
                 if boundary.updated:
                     self._finish_step(boundary)
                 elif len(self._ids) >= patience:
@@ -221,7 +235,50 @@ class Run:
             if boundary.updated and self._losses:  # the loop broke off after an update
                 self._finish_step(boundary)
             boundary.close()
+            self._changes.end()
+            for instrument in self._instruments:
+                instrument.detach()
             batches.close()  # type: ignore[attr-defined]
+
+    def _boundary(self) -> Boundary:
+        objects: dict[str, Any] = self._objects
+        return Boundary(
+            objects["model"],
+            objects["optimizer"],
+            scaler=objects["scaler"],
+            monitors=self._monitors,
+            clip_norm=self._clip_norm(),
+            lr_scale=self._lr_scale,
+            changes=self._changes,
+        )
+
+    def _attach_instruments(self) -> None:
+        if not self._instruments:
+            return
+        objects: dict[str, Any] = self._objects
+        known = ("model", "optimizer", "scaler", "scheduler")
+        watched = Watched(
+            **{name: objects[name] for name in known},
+            accumulate=self.settings.accumulate,
+            dataset_size=self.dataset_size,
+            extra={name: value for name, value in objects.items() if name not in known},
+        )
+        for instrument in self._instruments:
+            instrument.attach(watched)
+
+    def _handed_out(self, ids: Sequence[int], batch: Any) -> Iterator[Any]:
+        """Yield one batch, with changes and instruments around the loop's work on it."""
+        batch = self._changes.batch_begins(batch)
+        begun: list[Instrument] = []
+        try:
+            for instrument in self._instruments:
+                instrument.batch_begins(self.step, ids, batch)
+                begun.append(instrument)
+            yield batch
+        finally:
+            for instrument in reversed(begun):
+                instrument.batch_ends()
+            self._changes.batch_ends()
 
     def close(self) -> None:
         """End the loop wherever it is: record a last update, and take every hook back."""
@@ -272,7 +329,17 @@ class Run:
             )
         loss = self._losses[0] if len(self._losses) == 1 else torch.stack(self._losses).mean()
         measured = boundary.fetch(loss, self._metrics)
-        record = self._record(measured)
+        now = time.perf_counter()
+        scaler = self._objects["scaler"]
+        record = step_record(
+            measured,
+            step=self.step,
+            position=self.position,
+            sample_ids=self._ids,
+            loss_scale=scaler.get_scale() if isinstance(scaler, torch.amp.GradScaler) else None,
+            seconds=now - self._clock,
+        )
+        self._clock = now
         self.last_record = record
         self._remember(record)
         if self._on_step is not None:
@@ -280,6 +347,8 @@ class Run:
         self._losses, self._metrics, self._ids = [], {}, []
         self.step += 1
         self.position += record.batch_size
+        for instrument in self._instruments:
+            instrument.update_ends(record.step)
         boundary.begin(self.step)
         self.divergence = detection.judge(self._detectors, self._history)
         if self.divergence is not None:
@@ -300,7 +369,7 @@ class Run:
     def _checkpoint_due(self) -> bool:
         if self.keep_saving:
             return self.step % self.settings.checkpoint_every == 0
-        return self.step == self.save_at
+        return self.step in self.save_at
 
     def _protect_last_good(self) -> None:
         """Keep the newest state that looks good from a distance, and those not yet distant."""
@@ -312,50 +381,3 @@ class Run:
         young = [step for step in steps if step > seen - MARGIN]
         with suppress(CheckpointError, OSError):  # as in `_save`
             self.checkpoints.protect(*young, *(() if good is None else (good,)))
-
-    def _record(self, measured: Measured) -> StepRecord:
-        now = time.perf_counter()
-        seconds, self._clock = now - self._clock, now
-        scaler = self._objects["scaler"]
-        loss_scale = scaler.get_scale() if isinstance(scaler, torch.amp.GradScaler) else None
-        layers: dict[str, dict[str, float]] = {}
-        metrics: dict[str, float] = {}
-        for name, value in measured.metrics.items():
-            if name.startswith("layers/"):
-                layer, _, kind = name.removeprefix("layers/").rpartition("/")
-                layers.setdefault(layer, {})[kind] = value
-            else:
-                metrics[name] = value
-        return StepRecord(
-            step=self.step,
-            time=time.time(),
-            loss=measured.loss,
-            lr=measured.lr,
-            grad_norm=measured.grad_norm,
-            clip_coefficient=measured.clip_coefficient,
-            update_ratio=measured.update_ratio,
-            param_norm=measured.param_norm,
-            loss_scale=loss_scale,
-            skipped=measured.skipped,
-            nonfinite_grads=measured.nonfinite_grads,
-            nonfinite_params=measured.nonfinite_params,
-            position=self.position,
-            batch_size=len(self._ids),
-            sample_ids=tuple(self._ids),
-            seconds=seconds,
-            digest=measured.digest,
-            layers=layers or None,
-            metrics=metrics,
-        )
-
-
-def _to(batch: Any, device: torch.device) -> Any:
-    if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, Mapping):
-        return {key: _to(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(_to(value, device) for value in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(_to(value, device) for value in batch)
-    return batch

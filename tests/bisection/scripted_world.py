@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any
 
-from stabexp.bisection.bisector import Bisector, Case
 from stabexp.bisection.facts import Setup, healthy_norm
 from stabexp.bisection.ladder import Ladder, ladder_for
-from stabexp.bisection.optuna_study import Question
-from stabexp.bisection.search import LadderAnswer, decide, next_questions
-from stabexp.bisection.trials import Progress, Survey, TrialRunner
+from stabexp.interventions.show_samples import read_batches
 from stabexp.records import (
     VARIABLES,
     Divergence,
@@ -22,7 +17,6 @@ from stabexp.records import (
     StepRecord,
     TrialRecord,
     TrialSpec,
-    Verdict,
 )
 
 GOOD, ONSET, DETECTED, STEPS = 30, 40, 46, 400
@@ -91,68 +85,186 @@ def step_records(
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What every replay of one diverged run does."""
+    """What every replay of one diverged run does. What is not named crashes as the run did."""
 
     doses: Mapping[str, str] = field(default_factory=dict)
     """Variable → a letter per dose, mildest first: diverged, deLayed, cured, stalled, inconclusive.
-    Variables that are not named diverge at every dose."""
-    scratch: Mapping[str, str] | None = None
-    """The same for trials from step 0, when that is not the last good checkpoint."""
-    placebos: str = "ddd"
-    scratch_placebos: str = "ddd"
-    data: str = "d"
-    """What it shows with other samples in place of those the crash began with."""
-    others: str = "d"
-    """The same for as many innocent samples."""
+    """
+    tests: Mapping[str, str] = field(default_factory=dict)
+    """What happens with one mechanism switched off: "hold_rate", "init_scale 0.05", … → a letter.
+    """
+    pairs: Mapping[str, str] = field(default_factory=dict)
+    """The same for two changes at once: "precision + learning_rate"."""
+    earlier: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Checkpoint → doses and tests that start there; one that is not named is like the last."""
+    placebos: str = "dd"
+    """What a slightly lower rate shows, and another order of the data."""
+    earlier_placebos: Mapping[int, str] = field(default_factory=dict)
+    """The same from an earlier checkpoint."""
+    culprits: frozenset[int] = frozenset()
+    """Samples each of which is enough for a crash. Without any, samples have no part in it."""
+    fragile: bool = False
+    """Whether another state can take the culprits."""
+    touchy: bool = False
+    """Whether other samples in place of any, innocent ones too, make the crash go away."""
+    data: str = ""
+    """What every replay with other samples shows, where not the culprits decide."""
+    scan: str = "seen"
+    """A scan of each sample alone: "seen" shows the culprits, "blind" does not, "pairs" needs two
+    samples at a time, "broken" cannot be run."""
+    locate: Mapping[str, Any] | None = None
+    """Where the watched control saw the first number that is none."""
+    rules: Sequence[Mapping[str, Any]] = ()
+    """Which rules it saw broken."""
+    half_modules: Mapping[str, Any] | None = None
     controls: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """Step → what its control shows otherwise: fields of a trial record."""
+    unwatched: Mapping[str, Any] = field(default_factory=dict)
+    """What a control shows otherwise that no instrument watches."""
+    digests: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Step at which a replay ends → the tensors of its steps, where these are written down."""
+    kept_safe: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Dose of a kept operation → where the first number that is none is then."""
     reversal: str = "d"
     proofs: str = "cc"
-    """What the proofs show, first and second."""
+    """What the proofs show, one after the other; all further ones are like the last."""
+    orders: str = "d"
+    """What the unchanged run shows in further orders of the data."""
+    repeats: str = "c"
+    """What the cure shows in them."""
     progress: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Variable → how far the loss falls at each dose that cures; 1 where not given."""
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Variable, or "control" → summary figures of its trials."""
     setup: Setup = SETUP
     good: int = GOOD
-    from_scratch: bool = True
+    starts: tuple[int, ...] = ()
+    """Usable checkpoints; empty for step 0 and the last good one."""
     crash_moves: int | None = None
     """Steps by which every further dose of the rate postpones the crash."""
     crash: Divergence = field(default_factory=divergence)
     records: Sequence[StepRecord] = field(default_factory=step_records, repr=False)
     dataset_size: int | None = 10_000
 
+    @property
+    def checkpoints(self) -> tuple[int, ...]:
+        return self.starts or tuple(sorted({0, self.good}))
+
     def trial(self, spec: TrialSpec, *, proofs_before: int = 0) -> TrialRecord:  # noqa: PLR0911
         """Return what a replay shows."""
+        variables = [change.variable for change in spec.changes]
         match spec.role:
             case "control":
-                shown = self._record(spec, "diverged", metrics=self.metrics.get("control", {}))
-                return replace(shown, **self.controls.get(spec.from_step, {}))
-            case "data":
-                return self._record(spec, OUTCOMES[self.data])
-            case "placebo" if spec.variable == "replace_samples":
-                return self._record(spec, OUTCOMES[self.others])
-            case "placebo":
-                letters = self.placebos if spec.from_step == self.good else self.scratch_placebos
-                place = ["0.97", "1.03", "1"].index(str(spec.dose))
-                return self._record(spec, OUTCOMES[letters[place]])
+                return self._control(spec)
+            case "scan":
+                alone = all(len(batch) == 1 for batch in self.shown(spec).values())
+                fails = self.scan == "broken" or (alone and self.scan == "pairs")
+                return self._record(spec, "inconclusive" if fails else "cured")
             case "reversal":
                 return self._record(spec, OUTCOMES[self.reversal])
             case "proof":
-                return self._record(spec, OUTCOMES[self.proofs[proofs_before]])
-        ladder = self.ladder(str(spec.variable))
+                letter = self.proofs[min(proofs_before, len(self.proofs) - 1)]
+                return self._record(spec, OUTCOMES[letter])
+            case "placebo" if variables == ["shuffle"] and spec.dose != 1:
+                return self._record(spec, OUTCOMES[self.orders])
+            case "placebo" if variables != ["replace_samples"]:
+                near = spec.from_step == self.good
+                letters = self.placebos if near else self.earlier_placebos.get(spec.from_step, "dd")
+                return self._record(spec, OUTCOMES[letters[variables == ["shuffle"]]])
+            case "data" | "placebo":
+                return self._without_samples(spec)
+        if variables[-1] == "shuffle":
+            return self._record(spec, OUTCOMES[self.repeats])
+        if len(variables) > 1 and (" + ".join(variables) in self.pairs or not self.culprits):
+            return self._record(spec, OUTCOMES[self.pairs.get(" + ".join(variables), "d")])
+        if len(variables) > 1 and "replace_samples" in variables:
+            return self._without_samples(spec)
+        if len(variables) > 1:
+            return self._record(spec, OUTCOMES["d"])
+        return self._changed(spec)
+
+    def _control(self, spec: TrialSpec) -> TrialRecord:
+        seen = {"locate": self.locate, "rules": self.rules, "half_modules": self.half_modules}
+        seen["tensor_digests"] = self.digests.get(spec.until_step)
+        found = {name: seen[name] for name in spec.instruments if seen[name] is not None}
+        metrics = self.metrics.get("control", {})
+        shown = replace(self._record(spec, "diverged", metrics=metrics), findings=found)
+        otherwise = dict(self.controls.get(spec.from_step, {}))
+        return replace(shown, **otherwise | ({} if spec.instruments else dict(self.unwatched)))
+
+    def _changed(self, spec: TrialSpec) -> TrialRecord:
+        """Return what one change shows: a dose of a ladder, or a mechanism switched off."""
+        variable = str(spec.variable)
+        start = self.good if variable == "warmup" else spec.from_step
+        near = start == self.good or start not in self.earlier
+        if variable not in VARIABLES:
+            table = self.tests if near else self.earlier[start]
+            letter = table.get(f"{variable} {spec.dose}", table.get(variable, "d"))
+            shown = self._record(spec, OUTCOMES[letter])
+            found = self.kept_safe.get(str(spec.dose))
+            return replace(shown, findings={"locate": found}) if found else shown
+        table = self.doses if near else self.earlier[start]
+        ladder = self.ladder(variable)
         rung = ladder.doses.index(spec.dose)  # type: ignore[arg-type]
-        scratch = spec.from_step == 0 and self.good > 0 and spec.variable != "warmup"
-        table = self.scratch if scratch and self.scratch is not None else self.doses
-        letters = table.get(ladder.variable, "d" * len(ladder.doses))
+        letters = table.get(variable, "d" * len(ladder.doses))
         assert len(letters) == len(ladder.doses), (ladder, letters)
-        made = self.progress.get(ladder.variable, [1.0] * len(letters))[rung]
-        metrics = {"clipped_share": 0.1} | dict(self.metrics.get(ladder.variable, {}))
+        made = self.progress.get(variable, [1.0] * len(letters))[rung]
+        metrics = {"clipped_share": 0.1} | dict(self.metrics.get(variable, {}))
         shown = self._record(spec, OUTCOMES[letters[rung]], made=made, metrics=metrics)
-        if self.crash_moves is None or shown.divergence is None or "rate" not in ladder.variable:
+        if self.crash_moves is None or shown.divergence is None or "rate" not in variable:
             return shown
         step = self.crash.detected + self.crash_moves * (rung + 1)
         return replace(shown, divergence=divergence(step, step - 6), last_step=step)
+
+    def _without_samples(self, spec: TrialSpec) -> TrialRecord:
+        """Return what a replay shows that replaces samples, or shows some of them first."""
+        if self.data:
+            return self._record(spec, OUTCOMES[self.data])
+        shows = any(change.variable == "show_samples" for change in spec.changes)
+        if self.touchy or (shows and self.fragile):
+            return self._record(spec, "cured")
+        at = next((s for s, ids in self.shown(spec).items() if self.culprits & set(ids)), None)
+        if not self.culprits:
+            at = self.crash.onset
+        if at is None:
+            return self._record(spec, "cured")
+        found = divergence(min(at + DETECTED - ONSET, spec.until_step - 1), at)
+        shown = self._record(spec, "diverged")
+        return replace(shown, divergence=found, last_step=found.detected)
+
+    def shown(self, spec: TrialSpec) -> dict[int, tuple[int, ...]]:
+        """Return the sample ids of every step that a replay can make."""
+        doses = {change.variable: str(change.dose) for change in spec.changes}
+        replaced = {int(i) for i in doses.get("replace_samples", "").split(",") if i}
+        batches = doses.get("show_samples") or doses.get("frozen_scan")
+        shown = read_batches(batches) if batches else ()
+        found = {}
+        for number, step in enumerate(range(spec.from_step, spec.until_step)):
+            ids = (2 * step, 2 * step + 1)
+            ids = tuple(self._instead(i, replaced) for i in ids)
+            found[step] = shown[number] if number < len(shown) else ids
+        return found
+
+    def _instead(self, sample: int, replaced: set[int]) -> int:
+        while sample in replaced:
+            sample = (sample + 1) % (self.dataset_size or 10_000)
+        return sample
+
+    def steps_of(self, record: TrialRecord) -> list[StepRecord]:
+        """Return the step records of a replay: which samples it showed, and what a scan saw."""
+        found = []
+        scans = record.spec.role == "scan"
+        for step, ids in self.shown(record.spec).items():
+            if step > record.last_step:
+                break
+            bad = scans and self.scan != "blind" and self.culprits & set(ids)
+            figure = 1e6 if bad else 1.0 + 0.3 * math.sin(2.1 * ids[0])
+            found.append(
+                StepRecord(
+                    step=step, time=0.0, loss=figure, lr=0.1, grad_norm=figure, sample_ids=ids
+                )
+            )
+        return found
 
     def ladder(self, variable: str) -> Ladder:
         """Return the ladder the bisect will climb."""
@@ -182,6 +294,8 @@ class World:
         at = spec.from_step + distance * (3 if outcome == "delayed" else 1)
         if spec.role == "control":
             at = self.crash.detected
+        if spec.role == "proof" and not spec.from_trial:
+            at = spec.until_step - 2  # as far as the cure went it has trained through
         fell = outcome in {"diverged", "delayed"}
         last = min(at, spec.until_step - 1) if fell else spec.until_step - 1
         if outcome == "inconclusive":
@@ -196,155 +310,3 @@ class World:
             metrics=metrics or {},
             note=f"{outcome} as it is written",
         )
-
-
-class ScriptedRunner(TrialRunner):
-    """Looks trials up in a world instead of training; nothing is written."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.notes: list[str] = []
-        self.progress = Progress(note=self.notes.append)
-        self.bisect: Any = SimpleNamespace(run_id="b1")
-        self.records = []
-        self.replayed_steps = 0
-        self._queue: deque[TrialRecord] = deque()
-        self._finished = {}
-
-    @property
-    def busy(self) -> int:
-        return len(self._queue)
-
-    def submit(self, spec: TrialSpec) -> None:
-        if spec.key not in self._finished:
-            proofs = sum(record.spec.role == "proof" for record in self.records)
-            shown = self.world.trial(spec, proofs_before=proofs)
-            self._finished[spec.key] = replace(shown, number=len(self._finished))
-            self.replayed_steps += max(shown.steps, 0)
-        self._queue.append(self._finished[spec.key])
-
-    def wait(self) -> TrialRecord:
-        self.records.append(self._queue.popleft())
-        return self.records[-1]
-
-    def recall(self, key: str) -> TrialRecord:
-        return self._finished[key]
-
-    def survey(self) -> Survey:
-        return Survey(good_step=self.world.good, from_scratch=self.world.from_scratch)
-
-
-class PlainStudies:
-    """Dose searches kept in memory, with the interface of `DoseStudies`."""
-
-    def __init__(self) -> None:
-        self.told: dict[str, dict[int, dict[str, Any]]] = {}
-        self.open: dict[str, set[int]] = {}
-
-    def __enter__(self) -> PlainStudies:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert not any(self.open.values()), "questions were left open"
-
-    def reopen(self) -> int:
-        return 0
-
-    def _outcomes(self, ladder: Ladder) -> dict[int, Outcome]:
-        return {i: told["outcome"] for i, told in self.finished(ladder).items()}
-
-    def ask(self, ladder: Ladder) -> Question | None:
-        running = self.open.setdefault(ladder.variable, set())
-        count = len(ladder.doses)
-        found = next_questions(self._outcomes(ladder), count=count, running=running)
-        if not found:
-            return None
-        running.add(found[0])
-        return Question(ladder=ladder, index=found[0], number=found[0])
-
-    def tell(self, question: Question, outcome: Outcome, *, attributes: Mapping[str, Any]) -> None:
-        variable = question.ladder.variable
-        self.open[variable].remove(question.index)
-        told = {**attributes, "outcome": outcome}
-        self.told.setdefault(variable, {})[question.index] = told
-
-    def answer(self, ladder: Ladder) -> LadderAnswer | None:
-        outcomes = self._outcomes(ladder)
-        decision = decide(outcomes, count=len(ladder.doses))
-        if decision is None:
-            return None
-        return LadderAnswer(ladder=ladder, decision=decision, outcomes=outcomes)
-
-    def finished(self, ladder: Ladder) -> dict[int, dict[str, Any]]:
-        return self.told.get(ladder.variable, {})
-
-
-def case_of(world: World, *, own_loop: bool = False) -> Case:
-    return Case(
-        run_id="r1",
-        records=world.records,
-        divergence=world.crash,
-        setup=world.setup,
-        dataset_size=world.dataset_size,
-        own_loop=own_loop,
-        source="exp.yaml",
-    )
-
-
-def bisector_of(
-    world: World,
-    *,
-    variables: Sequence[str] = VARIABLES,
-    budget: int | None = None,
-    own_loop: bool = False,
-) -> Bisector:
-    phases: dict[str, PlainStudies] = {}
-    return Bisector(
-        case_of(world, own_loop=own_loop),
-        ScriptedRunner(world),
-        open_studies=lambda phase: phases.setdefault(phase, PlainStudies()),  # type: ignore[arg-type,return-value]
-        variables=variables,
-        budget=budget,
-    )
-
-
-def bisect(world: World, **options: Any) -> Verdict:
-    return bisector_of(world, **options).bisect()
-
-
-def assert_well_formed(verdict: Verdict, bisector: Bisector) -> None:
-    """What holds of every verdict, whatever the trials did."""
-    facts = bisector.facts
-    known = {record.spec.key: record for record in bisector.runner.records}
-    decisive = [step for step in verdict.path if step.decisive]
-    assert decisive == [verdict.path[-1]]
-    assert 0.0 <= verdict.confidence <= 1.0
-    assert all(key in known for step in verdict.path for key in step.trials)
-    assert all(key in known for item in verdict.ruled_out for key in item.trials)
-    assert verdict.trials == len(known)
-    assert verdict.summary
-    assert not any(word in verdict.summary.lower() for word in ("none", "nan", "..", " ."))
-    assert len({step.node for step in verdict.path}) == len(verdict.path)
-    assert all(item.variable != verdict.cause for item in verdict.ruled_out)
-    assert all(cure.trial not in facts.ladder(cure.variable).slow for cure in verdict.cures)
-    if verdict.cause == "inconclusive":
-        assert verdict.confidence == 0.0
-    if verdict.cause not in VARIABLES:
-        assert verdict.fix == {}
-        assert not verdict.fix_proved
-        return
-    # Nobody is blamed without a control that crashes, a cure that is robust and what follows it.
-    assert facts.controls
-    assert all(r.divergence and r.mismatch is None for r in facts.controls)
-    starts = {record.spec.from_step for record in facts.controls}
-    cure = facts.ladder(verdict.cause).cure
-    assert cure is not None
-    assert cure.robust
-    assert known[cure.trial].outcome == "cured"
-    assert known[cure.trial].spec.from_step in starts
-    assert all(record.outcome != "cured" for record in facts.placebos)
-    assert facts.reversal is None or facts.reversal.outcome not in {"cured", "stalled"}
-    assert facts.proof is None or facts.proof.outcome in {"cured", "inconclusive"}
-    assert verdict.fix
-    assert verdict.fix_proved == (facts.proof is not None and facts.proof.outcome == "cured")
-    assert {item.variable for item in verdict.ruled_out} == set(VARIABLES) - {verdict.cause}

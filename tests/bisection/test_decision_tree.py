@@ -1,396 +1,264 @@
-"""Every node of the tree, both ways and where it can not know."""
+"""The way through the tree: which question comes when, where it ends, and where it waits."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
-from scripted_world import (
-    DETECTED,
-    GOOD,
-    OUTCOMES,
-    SETUP,
-    World,
-    divergence,
-    step_records,
+from bisection.scripted_facts import (
+    CLIP,
+    FAILED,
+    LARGER,
+    RAMP,
+    RATE,
+    WIDER,
+    control,
+    cut_short,
+    facts,
+    found,
+    ladder,
+    location,
+    placebos,
+    rule,
+    seen,
+    shown,
 )
+from bisection.scripted_runs import BURSTS, EATEN, FLAT, HEART, LOST, RISING, SUDDEN, WILD
+from bisection.scripted_world import GOOD, divergence
 
-from stabexp.bisection import evidence
-from stabexp.bisection.decision_tree import TREE, walk
-from stabexp.bisection.facts import Facts, LadderFacts
-from stabexp.bisection.plan import PLACEBOS
-from stabexp.records import Change, Cure, TrialRecord, TrialSpec
+from stabexp.bisection.decision_tree import SILENT_TREE, TREE, walk
+from stabexp.bisection.facts import NOTHING, DataFacts
 
-WORLD = World()
-BURSTS = step_records(bursts=(12, 25))
-
-
-def shown(letter, *, role="dose", changes=(), start=GOOD, last=131, **fields):
-    spec = TrialSpec(role=role, changes=changes, from_step=start, until_step=last + 1)
-    fell = letter in "dl"
-    found = divergence(DETECTED) if fell else None
-    record = TrialRecord(
-        spec=spec, outcome=OUTCOMES[letter], last_step=last, divergence=found, note="as written"
-    )
-    return replace(record, **fields)
-
-
-def control(start=GOOD, **fields):
-    return shown("d", role="control", start=start, last=DETECTED, **fields)
-
-
-def ladder(variable, letters, doses, *, start=GOOD, last=131, robust=True, metrics=None, slow=()):
-    trials = tuple(
-        shown(
-            letter,
-            changes=(Change(variable=variable, dose=dose),),
-            start=start,
-            last=last,
-            metrics=metrics or {},
-        )
-        for letter, dose in zip(letters, doses, strict=True)
-    )
-    cured = [t for t in trials if t.outcome == "cured"]
-    cure = None
-    if cured:
-        cure = Cure(
-            variable=variable,
-            dose=cured[0].spec.dose,
-            original=None,
-            stronger_dose=None,
-            milder_dose=None,
-            robust=robust,
-            trial=cured[0].spec.key,
-            removed=0.0,
-        )
-    return LadderFacts(variable=variable, trials=trials, cure=cure, slow=slow)
+ORDER = [
+    "control",
+    "overfitting",
+    "rules",
+    "operation",
+    "placebo",
+    "precision",
+    "data",
+    "order",
+    "schedule",
+    "optimizer_state",
+    "initialisation",
+    "weight_decay",
+    "batch_size",
+    "clip_norm",
+    "warmup",
+    "learning_rate",
+    "not_learning",
+    "joint",
+]
+EVERY = frozenset(ORDER)
+NO_RAMP = {"warmup_steps": 0}
+BAD = DataFacts(verdict="bad_data", why="without it", samples=(80,), cure="abc")
+STALLED = ladder("learning_rate", "dss", (0.5, 0.1, 0.01))
+PAIR = (shown("c", "precision fp32", "learning_rate 0.5"),)
 
 
-def cut_short(variable):
-    return LadderFacts(variable=variable, undecided=True, skipped="the budget ran out")
+def off(name, *, letter="c"):
+    return {name: shown(letter, f"{name} off", role="test")}
 
 
-def facts(*ladders, setup=None, **fields):
-    given = {
-        "setup": replace(SETUP, **(setup or {})),
-        "divergence": divergence(),
-        "records": WORLD.records,
-        "good_step": GOOD,
-        "controls": (control(),),
-        "placebos": tuple(shown("d", role="placebo", changes=(c,)) for c in PLACEBOS),
-        "ladders": {lad.variable: lad for lad in ladders},
-    }
-    return Facts(**(given | fields))
+def test_the_order_of_the_questions():
+    assert list(TREE) == ORDER
 
 
-RATE = ladder("learning_rate", "dcc", (0.7, 0.5, 0.1))
-RAMP = ladder("warmup", "dc", (50, 100), start=0, last=300)
-CLIP = ladder("clip_norm", "dcc", (4.0, 2.0, 1.0), metrics={"clipped_share": 0.1})
-WIDER = ladder("precision", "cc", ("bf16", "fp32"))
-LARGER = ladder("batch_size", "cc", (4, 16), metrics={"early_grad_norm": 1.0})
-FAILED = {
-    "learning_rate": ladder("learning_rate", "dd", (0.5, 0.1)),
-    "precision": ladder("precision", "dd", ("bf16", "fp32")),
-    "batch_size": ladder("batch_size", "dd", (2, 4)),
-    "clip_norm": ladder("clip_norm", "ds", (2.0, 1.0)),
-    "warmup": ladder("warmup", "dd", (50, 100), start=0),
-}
-ASK = {name: node.ask for name, node in TREE.items()}
+@pytest.mark.parametrize("tree", [TREE, SILENT_TREE], ids=["diverged", "silent"])
+def test_every_way_out_leads_to_a_later_question_or_to_a_cause(tree):
+    names = list(tree)
+    for place, node in enumerate(tree.values()):
+        for target in (node.yes, node.no, node.unknown):
+            assert target.startswith("= ") or names.index(target) > place
+        assert node.unknown == "= inconclusive"
+        assert node.question.endswith("?")
 
 
-def seen(**metrics):
-    return (control(metrics=metrics),)
-
-
-SUSPECTS = (Change(variable="replace_samples", dose="steps 38-40"),)
-CASES = {
-    "control": [
-        (True, facts(), "equal bit for bit up to the divergence"),
-        (True, facts(controls=(control(), control(0))), "from step 30 and 0"),
-        (
-            True,
-            facts(controls=(control(mismatch=43, mismatch_field="digest"),)),
-            "bit for bit up to step 42, past the onset at step 40",
+ENDS = [
+    (facts(controls=(control(mismatch=3),)), "not_reproduced", "control"),
+    (facts(controls=()), "inconclusive", "control"),
+    (facts(records=HEART), "overfitting", "overfitting"),
+    (facts(placebos=placebos("cd")), "marginal", "placebo"),
+    (facts(controls=found(rules=[rule()])), "implementation", "rules"),
+    (facts(controls=found(rules=[rule("buffer_not_finite")])), "inconclusive", "joint"),
+    (
+        facts(
+            controls=found(rules=[rule("input_range", cure={"variable": "x", "dose": 1})]),
+            tests=off("rule input_range"),
         ),
-        (False, facts(controls=(control(mismatch=40, mismatch_field="loss"),)), "at step 40, in"),
-        (False, facts(controls=(control(divergence=divergence(47)),)), "diverged at step 47"),
-        (
-            False,
-            facts(controls=(control(), control(0, divergence=None))),
-            "from step 0 stayed stable",
-        ),
-        (None, facts(controls=()), "no unchanged replay"),
-        (
-            None,
-            facts(controls=(control(divergence=None, last_step=29, note="no memory"),)),
-            "could not be run to step 46: no memory",
-        ),
+        "data",
+        "rules",
+    ),
+    (
+        facts(controls=found(locate=location()), tests=off("operation")),
+        "implementation",
+        "operation",
+    ),
+    (
+        facts(controls=found(locate=location(module="")), tests=off("operation")),
+        "loss_function",
+        "operation",
+    ),
+    (facts(controls=found(locate=location(phase="input"))), "data", "operation"),
+    (facts(controls=found(locate=location())), "inconclusive", "operation"),
+    (
+        facts(WIDER, RATE, setup={"precision": "fp16"}, controls=seen(skipped_share=0.5)),
+        "precision",
+        "precision",
+    ),
+    (facts(RATE, divergence=SUDDEN, data=BAD), "data", "data"),
+    (facts(RATE, data=replace(BAD, verdict="undecided")), "inconclusive", "data"),
+    (facts(RATE, placebos=placebos("dc")), "marginal", "order"),
+    (facts(RATE, data=BAD, placebos=placebos("dc")), "data", "data"),
+    (facts(RATE, records=RISING, tests=off("schedule")), "schedule", "schedule"),
+    (
+        facts(RATE, records=LOST, tests=off("optimizer_state")),
+        "optimizer_state",
+        "optimizer_state",
+    ),
+    (
+        facts(RATE, records=WILD, setup={"trivial_loss": 2.3}, tests=off("initialisation")),
+        "initialisation",
+        "initialisation",
+    ),
+    (
+        facts(RATE, records=EATEN, setup={"weight_decay": 0.1}, tests=off("weight_decay")),
+        "weight_decay",
+        "weight_decay",
+    ),
+    (
+        facts(LARGER, RATE, setup={"batch_size": 1}, controls=seen(early_grad_norm=2.0)),
+        "batch_size",
+        "batch_size",
+    ),
+    (facts(CLIP, RATE, records=BURSTS), "clip_norm", "clip_norm"),
+    (facts(RAMP, RATE, setup=NO_RAMP), "warmup", "warmup"),
+    (facts(RATE, cut_short("warmup"), setup=NO_RAMP), "inconclusive", "warmup"),
+    (facts(RATE), "learning_rate", "learning_rate"),
+    (facts(cut_short("learning_rate")), "inconclusive", "learning_rate"),
+    (facts(STALLED, records=FLAT), "not_learning", "not_learning"),
+    (facts(STALLED), "inconclusive", "joint"),
+    (facts(FAILED["learning_rate"], FAILED["precision"], pairs=PAIR), "joint", "joint"),
+    (facts(LARGER), "inconclusive", "joint"),
+    (facts(), "inconclusive", "joint"),
+]
+
+
+@pytest.mark.parametrize(("given", "cause", "node"), ENDS)
+def test_the_walk_ends_at_a_cause_and_says_how_it_came_there(given, cause, node):
+    found = walk(replace(given, gathered=EVERY))
+    assert (found.cause, found.path[-1].node, found.waiting) == (cause, node, "")
+    assert [step.node for step in found.path] == ORDER[: ORDER.index(node) + 1]
+    assert [step.decisive for step in found.path] == [False] * (len(found.path) - 1) + [True]
+    assert found.answer is not None
+
+
+def test_every_question_is_the_end_of_a_walk_and_every_cause_the_end_of_one():
+    assert {node for _, _, node in ENDS} == set(ORDER)
+    ends = {node.yes.removeprefix("= ") for node in TREE.values() if node.yes.startswith("= ")}
+    assert ends <= {cause for _, cause, _ in ENDS}
+
+
+NEEDS = {
+    "control": [(facts(), True)],
+    "overfitting": [(facts(records=HEART), False)],
+    "rules": [
+        (facts(), False),
+        (facts(controls=found(rules=[rule()])), False),
+        (facts(controls=found(rules=[rule(cure={"variable": "x", "dose": 1})])), True),
     ],
-    "placebo": [
-        (True, facts(placebos=(shown("c", role="placebo", changes=PLACEBOS[2:]),)), "shuffle 1"),
-        (False, facts(), "none cures: learning_rate ×0.97 diverged"),
-        (False, facts(placebos=(shown("l", role="placebo", changes=PLACEBOS[:1]),)), "delayed"),
-        (False, facts(placebos=(shown("i", role="placebo", changes=PLACEBOS[:1]),)), "no placebo"),
-        (False, facts(placebos=()), "no placebo could be run"),
+    "operation": [
+        (facts(), False),
+        (facts(controls=found(locate=location())), True),
+        (facts(controls=found(locate=location(phase="input"))), True),
+        (facts(controls=found(locate=location(phase="input", sample_ids=[]))), False),
     ],
-    "any_cure": [
-        (True, facts(RATE, CLIP), "learning_rate ×0.5, clip_norm 2.0"),
-        (False, facts(*FAILED.values()), "without a robust cure: learning_rate, precision"),
-        (False, facts(), "nothing"),
-        (False, facts(ladder("learning_rate", "dcd", (0.7, 0.5, 0.1), robust=False)), "robust"),
-        (
-            None,
-            facts(cut_short("warmup")),
-            "ran out, with no answer yet about warmup; tried without",
-        ),
-        (True, facts(RATE, cut_short("warmup")), "learning_rate ×0.5"),
+    "placebo": [(facts(), True)],
+    "precision": [(facts(), False), (facts(setup={"precision": "bf16"}), True)],
+    "data": [(facts(), False), (facts(divergence=SUDDEN), True)],
+    "order": [(facts(placebos=placebos("dc")), False)],
+    "schedule": [(facts(), False), (facts(records=RISING), True)],
+    "optimizer_state": [(facts(), False), (facts(records=LOST), True)],
+    "initialisation": [
+        (facts(records=WILD), False),
+        (facts(records=WILD, setup={"trivial_loss": 2.3}), True),
     ],
-    "data": [
-        (True, facts(CLIP, data=shown("c", role="data", changes=SUSPECTS)), "look at the samples"),
-        (False, facts(CLIP, data=shown("d", role="data", changes=SUSPECTS)), "diverged at step"),
-        (False, facts(CLIP, data=shown("s", role="data", changes=SUSPECTS)), "stalled"),
-        (False, facts(CLIP), "no replay without those samples"),
+    "weight_decay": [
+        (facts(records=EATEN), False),
+        (facts(records=EATEN, setup={"weight_decay": 0.1}), True),
     ],
-    "precision": [
-        (False, facts(WIDER), "the run is in fp32"),
-        (False, facts(WIDER, setup={"precision": "fp16"}), "no overflow or lost update was seen"),
-        *[
-            (
-                True,
-                facts(WIDER, setup={"precision": precision}, controls=seen(**{name: value})),
-                says,
-            )
-            for precision, name, value, says in [
-                ("fp16", "half_activation_nonfinite", 1, "activation overflowed"),
-                ("fp16", "half_activation_absmax", 2.1e4, "reached 21,000 of at most 65,504"),
-                ("pure_bf16", "update_nonfinite_first", 1, "update computed in half precision"),
-                ("fp16", "skipped_share", 0.21, "left out 21% of the updates"),
-                ("bf16", "half_zero_gradient_share", 0.61, "61% of the gradient elements"),
-            ]
-        ],
-        (
-            False,
-            facts(WIDER, setup={"precision": "fp16"}, controls=seen(half_activation_absmax=1.9e4)),
-            "no overflow",
-        ),
-        (
-            False,
-            facts(
-                FAILED["precision"], setup={"precision": "fp16"}, controls=seen(skipped_share=0.9)
-            ),
-            "no dose cures robustly: bf16 diverged, fp32 diverged",
-        ),
-        (
-            None,
-            facts(
-                cut_short("precision"),
-                setup={"precision": "fp16"},
-                controls=seen(skipped_share=0.9),
-            ),
-            "the budget ran out",
-        ),
-        (
-            False,
-            facts(cut_short("precision"), setup={"precision": "fp16"}),
-            "the budget ran out",
-        ),
-    ],
-    "batch_size": [
-        (
-            True,
-            facts(
-                LARGER,
-                *map(FAILED.get, ("learning_rate", "clip_norm", "warmup", "precision")),
-                setup={"batch_size": 8},
-            ),
-            "nothing else does",
-        ),
-        (False, facts(LARGER, setup={"batch_size": 9}), "9 samples per update are not few"),
-        (
-            True,
-            facts(LARGER, RATE, setup={"batch_size": 1}, controls=seen(early_grad_norm=2.0)),
-            "is 80% of its squared size; also cured by learning_rate; not tried to an end: clip",
-        ),
-        (
-            False,
-            facts(LARGER, RATE, setup={"batch_size": 1}, controls=seen(early_grad_norm=1.2)),
-            "is 33% of its squared size",
-        ),
-        (False, facts(LARGER, RATE, setup={"batch_size": 1}), "could not be measured"),
-        (False, facts(LARGER, setup={"batch_size": 1}), "not tried to an end: learning_rate"),
-        (False, facts(FAILED["batch_size"], setup={"batch_size": 1}), "no dose cures robustly"),
-        (
-            None,
-            facts(cut_short("batch_size"), setup={"batch_size": 1}),
-            "budget",
-        ),
-        (False, facts(cut_short("batch_size")), "budget"),
-    ],
+    "batch_size": [(facts(), False), (facts(setup={"batch_size": 8}), True)],
     "clip_norm": [
-        (True, facts(CLIP, records=BURSTS), "15 times the usual"),
-        (True, facts(CLIP, records=BURSTS, setup={"clip_norm": 21.0}), "the run clips at 21"),
-        (False, facts(CLIP, records=BURSTS, setup={"clip_norm": 19.0}), "the run clips at 19"),
-        (False, facts(CLIP), "times the usual"),
+        (facts(), False),
+        (facts(records=BURSTS), True),
+        (facts(records=BURSTS, setup={"clip_norm": 1.0}), False),
         (
-            False,
             facts(
-                ladder("clip_norm", "c", (1.0,), metrics={"clipped_share": 0.51}), records=BURSTS
+                setup=NO_RAMP,
+                divergence=divergence(11, 5),
+                controls=(control(divergence=divergence(11, 5)),),
             ),
-            "acts in 51% of the steps",
-        ),
-        (
-            False,
-            facts(ladder("clip_norm", "c", (1.0,)), records=BURSTS),
-            "acts in 100% of the steps",
-        ),
-        (
-            False,
-            facts(CLIP, RAMP, records=BURSTS, setup={"warmup_steps": 0}),
-            "a ramp alone cures at the full rate",
-        ),
-        (True, facts(CLIP, RAMP, records=BURSTS, setup={"warmup_steps": 5}), "times the usual"),
-        (
-            False,
-            facts(CLIP, records=step_records(bursts=(5,), onset=7), divergence=divergence(9, 7)),
-            "7 steps before the onset are too few",
-        ),
-        (
             True,
-            facts(CLIP, records=step_records(bursts=(5,), onset=8), divergence=divergence(9, 8)),
-            "times the usual",
-        ),
-        (False, facts(FAILED["clip_norm"], records=BURSTS), "2.0 diverged, 1.0 stalled"),
-        (None, facts(cut_short("clip_norm"), records=BURSTS), "budget"),
-        (False, facts(cut_short("clip_norm")), "budget"),
-        (
-            False,
-            facts(
-                cut_short("clip_norm"),
-                records=step_records(bursts=(5,), onset=7),
-                divergence=divergence(9, 7),
-            ),
-            "budget",
         ),
     ],
     "warmup": [
-        (True, facts(RAMP), "then holds for 201 steps"),
-        (True, facts(ladder("warmup", "c", (100,), start=0, last=100 + DETECTED)), "for 47 steps"),
-        (False, facts(ladder("warmup", "c", (100,), start=0, last=99 + DETECTED)), "for 46 steps"),
-        (
-            False,
-            facts(
-                ladder("warmup", "c", (100,), start=0, last=108),
-                divergence=divergence(2, 1),
-                good_step=0,
-            ),
-            "for 9 steps at the full rate (the crash took 3)",
-        ),
-        (False, facts(FAILED["warmup"]), "50 diverged, 100 diverged"),
-        (None, facts(cut_short("warmup")), "budget"),
+        (facts(), False),
+        (facts(setup=NO_RAMP), True),
+        (facts(setup=NO_RAMP, divergence=divergence(56, 50)), False),
     ],
-    "learning_rate": [
-        (True, facts(RATE), "rate ×0.5 cures"),
-        (False, facts(FAILED["learning_rate"]), "×0.5 diverged, ×0.1 diverged"),
-        (None, facts(cut_short("learning_rate")), "budget"),
-    ],
+    "learning_rate": [(facts(), True)],
+    "not_learning": [(facts(), False)],
+    "joint": [(facts(), True)],
 }
 
 
 @pytest.mark.parametrize(
-    ("node", "yes", "given", "says"),
-    [
-        pytest.param(name, *case, id=f"{name}-{i}-{case[0]}")
-        for name, cases in CASES.items()
-        for i, case in enumerate(cases)
-    ],
+    ("node", "given", "needed"),
+    [(node, *case) for node, cases in NEEDS.items() for case in cases],
 )
-def test_the_answer_of_every_node(node, yes, given, says):
-    answer = ASK[node](given)
-    assert answer.yes is yes, answer.detail
-    assert says in answer.detail
+def test_replays_are_made_for_a_question_only_where_its_answer_could_be_yes(node, given, needed):
+    assert TREE[node].needs(given) == needed
+    before = frozenset(ORDER[: ORDER.index(node)])
+    asked = walk(replace(given, gathered=before))
+    assert (asked.waiting == node) == needed
+    if needed:
+        assert [step.node for step in asked.path] == ORDER[: ORDER.index(node)]
+        assert not any(step.decisive for step in asked.path)
 
 
-def test_every_node_is_asked_both_ways_and_every_way_out_leads_somewhere():
-    for name, node in TREE.items():
-        answers = {case[0] for case in CASES[name]}
-        assert {True, False} <= answers, name
-        for target in (node.yes, node.no, node.unknown):
-            assert target in TREE or target.startswith("= ")
-    assert set(CASES) == set(TREE)
+def test_the_needs_of_every_question_are_tried():
+    assert list(NEEDS) == ORDER
 
 
-@pytest.mark.parametrize("variable", ["learning_rate", "warmup"])
-def test_a_variable_that_could_be_the_cause_but_was_not_tried_is_not_answered_no(variable):
-    skipped = LadderFacts(variable=variable, skipped="no room")
-    assert ASK[variable](facts(skipped)).text == "not tried"
-    broken = ladder(variable, "ii", (1, 2))
-    assert ASK[variable](facts(broken)).text == "not tried"
-    assert "inconclusive" in ASK[variable](facts(broken)).detail
+def test_a_fault_that_does_not_explain_all_answers_no_and_the_walk_goes_on():
+    held = facts(RATE, records=RISING, tests=off("schedule"), gathered=EVERY)
+    assert walk(held).cause == "schedule"
+    again = shown("d", "hold_rate on", role="proof", start=GOOD, last=90)
+    walked = walk(replace(held, disproved={"schedule": again}))
+    assert walked.cause == "learning_rate"
+    (step,) = [step for step in walked.path if step.node == "schedule"]
+    assert step.answer == "no"
+    assert step.detail.endswith("but with that taken away the run crashed again at step 46")
+    assert step.trials[-1] == again.spec.key
+    never_asked = walk(replace(held, disproved={"weight_decay": again}))
+    assert never_asked.cause == "schedule"
 
 
-@pytest.mark.parametrize("variable", ["precision", "batch_size", "clip_norm"])
-def test_a_variable_that_cannot_be_the_cause_is_answered_no_without_being_tried(variable):
-    skipped = LadderFacts(variable=variable, skipped="no room")
-    assert ASK[variable](facts(skipped)).text == "no"
+SILENT = replace(divergence(), detector=NOTHING)
 
 
 @pytest.mark.parametrize(
-    ("given", "cause", "path"),
+    ("given", "cause", "node"),
     [
-        (facts(controls=(control(mismatch=3),)), "not_reproduced", ["control"]),
-        (facts(controls=()), "inconclusive", ["control"]),
-        (
-            facts(placebos=(shown("c", role="placebo", changes=PLACEBOS[:1]),)),
-            "marginal",
-            ["control", "placebo"],
-        ),
-        (facts(), "inconclusive", ["control", "placebo", "any_cure"]),
-        (
-            facts(WIDER, RATE, setup={"precision": "fp16"}, controls=seen(skipped_share=0.5)),
-            "precision",
-            ["control", "placebo", "any_cure", "precision"],
-        ),
-        (
-            facts(LARGER, RATE, setup={"batch_size": 1}, controls=seen(early_grad_norm=2.0)),
-            "batch_size",
-            ["control", "placebo", "any_cure", "precision", "data", "batch_size"],
-        ),
-        (
-            facts(CLIP, RATE, records=BURSTS),
-            "clip_norm",
-            ["control", "placebo", "any_cure", "precision", "data", "batch_size", "clip_norm"],
-        ),
-        (facts(RAMP, RATE), "warmup", [*list(TREE)[:-1]]),
-        (facts(RATE), "learning_rate", list(TREE)),
-        (facts(LARGER), "inconclusive", list(TREE)),
-        (
-            facts(RATE, cut_short("warmup")),
-            "inconclusive",
-            list(TREE)[:-1],
-        ),
+        (facts(), "inconclusive", "overfitting"),
+        (facts(controls=found(rules=[rule("double_softmax")])), "implementation", "rules"),
+        (facts(controls=found(rules=[rule(strength="suspicious")])), "implementation", "rules"),
+        (facts(records=HEART), "overfitting", "overfitting"),
+        (facts(controls=(control(mismatch=3),)), "not_reproduced", "control"),
     ],
 )
-def test_the_walk(given, cause, path):
-    found, steps = walk(given)
-    assert (found, [step.node for step in steps]) == (cause, path)
-    assert [step.decisive for step in steps] == [False] * (len(path) - 1) + [True]
-
-
-def test_the_noise_share_is_that_of_the_run_compared_with_the_largest_batch_of_the_same_start():
-    # |G|² = 1 and tr(Σ) = 15: the squared norm is 16 at one sample, 1 + 15/4 at four.
-    four = ladder("batch_size", "d", (4,), metrics={"early_grad_norm": math.sqrt(4.75)})
-    many = ladder("batch_size", "c", (16,), metrics={"early_grad_norm": math.sqrt(1 + 15 / 16)})
-    both = replace(many, trials=(*four.trials, *many.trials))
-    controls = (
-        control(metrics={"early_grad_norm": 4.0}),
-        control(0, metrics={"early_grad_norm": 9}),
-    )
-    for given in (four, many, both):
-        assert evidence.noise_share(facts(given, controls=controls)) == pytest.approx(15 / 16)
-    scratch = ladder("batch_size", "c", (16,), start=0, metrics={"early_grad_norm": 9.0})
-    assert evidence.noise_share(facts(scratch, controls=controls)) == 0.0
-    assert evidence.noise_share(facts(scratch, controls=controls[:1])) is None
-    assert evidence.noise_share(facts(controls=controls)) is None
-    lost = ladder("batch_size", "c", (16,), metrics={"early_grad_norm": math.nan})
-    assert evidence.noise_share(facts(lost, controls=controls)) is None
+def test_a_run_that_did_not_diverge_is_asked_for_broken_rules_only(given, cause, node):
+    silent = replace(given, divergence=SILENT)
+    assert walk(silent, SILENT_TREE).waiting == "control"
+    found = walk(replace(silent, gathered=frozenset({"control"})), SILENT_TREE)
+    assert (found.cause, found.path[-1].node, found.waiting) == (cause, node, "")

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from scripted_world import ONSET, divergence, step_records
+from bisection.scripted_world import ONSET, SETUP, divergence, step_records
 
 from stabexp.bisection.facts import Facts, LadderFacts, burstiness, healthy_norm, healthy_norms
 from stabexp.bisection.facts import Setup as RunSetup
@@ -92,3 +92,33 @@ def test_a_variable_that_was_not_asked_for_has_an_empty_ladder():
     facts = Facts(setup=setup, divergence=CRASH, records=(), good_step=0)
     ladder = facts.ladder("warmup")
     assert (ladder.cured, ladder.trials, ladder.skipped) == (False, (), "not tried")
+
+
+def replayed(*, mismatch=None, rules=()):
+    spec = TrialSpec(role="control", from_step=3, until_step=9)
+    found = {"rules": list(rules)}
+    return TrialRecord(
+        spec=spec, outcome="diverged", last_step=8, mismatch=mismatch, findings=found
+    )
+
+
+def test_compiled_code_is_a_broken_rule_when_only_the_unwatched_replay_equals_the_run():
+    assert isinstance(SETUP, RunSetup)
+    given = Facts(setup=SETUP, divergence=CRASH, records=(), good_step=3)
+    bare, watched = replayed(), replayed(mismatch=4)
+    names = [
+        [item["rule"] for item in replace(given, controls=(control,), watched=seen).broken_rules]
+        for control, seen in ((bare, watched), (watched, watched), (bare, None))
+    ]
+    assert names == [["compiled_code_differs"], [], []]
+
+
+def test_certain_rules_come_before_suspicious_ones_and_each_once():
+    suspicious = {"rule": "input_range", "strength": "suspicious", "step": 4}
+    certain = {"rule": "no_zero_grad", "strength": "certain", "step": 5}
+    again = certain | {"step": 7}
+    given = Facts(setup=SETUP, divergence=CRASH, records=(), good_step=3)
+    given = replace(
+        given, controls=(replayed(rules=[suspicious, certain]), replayed(rules=[again]))
+    )
+    assert list(given.broken_rules) == [certain, suspicious]

@@ -6,12 +6,12 @@ import math
 import random
 
 import pytest
+from bisection.scripted_world import DETECTED, GOOD, divergence, step_records
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_world import DETECTED, GOOD, divergence, step_records
 
-from stabexp.bisection.judging import judge_trial, level, needed_progress, noise
-from stabexp.records import StepRecord, TrialSpec
+from stabexp.bisection.judging import judge_trial, level, needed_progress, noise, tolerated
+from stabexp.records import Change, StepRecord, TrialSpec
 
 RUN = step_records()
 CRASH = divergence()
@@ -147,6 +147,50 @@ def test_the_noise_is_the_standard_deviation_around_the_trend(spread):
     run = trial([10.0 - 0.1 * spread * i + draw.gauss(0, spread) for i in range(400)], 0)
     found = [noise(run, before) for before in range(40, 400, 20)]
     assert sum(found) / len(found) == pytest.approx(spread, rel=0.1)
+
+
+STEADY = [10.0, *(1.0 + 1e-4 * (-1) ** i for i in range(39))]
+"""It came down by nine, and has stood still since."""
+
+
+@pytest.mark.parametrize(("rise", "outcome"), [(0.17, "cured"), (0.19, "delayed")])
+def test_a_rise_is_harm_from_a_fiftieth_of_the_progress_made_so_far(rise, outcome):
+    # Near its floor a loss wanders by more than its jumps from batch to batch tell.
+    run = trial(STEADY, 0)
+    assert tolerated(run, CRASH, start=1.0) == pytest.approx(0.02 * 9)
+    after = trial([1.0] * 5 + [1.0 + rise] * 60)
+    assert judge_trial(spec(), after, None, original=run, crash=CRASH).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("run", "start"),
+    [
+        pytest.param(STEADY, math.inf, id="a first loss that is lost"),
+        pytest.param([math.nan, *STEADY[1:]], 1.0, id="a run whose first loss is lost"),
+        pytest.param(STEADY, 12.0, id="no progress so far"),
+    ],
+)
+def test_without_progress_only_noise_is_no_harm(run, start):
+    records = trial(run, 0)
+    assert tolerated(records, CRASH, start=start) == noise(records, CRASH.onset)
+
+
+@pytest.mark.parametrize(
+    ("changes", "end", "outcome"),
+    [
+        pytest.param(("layer_rate",), 2.4, "stalled", id="a change that must learn"),
+        pytest.param(("safe_operation",), 2.4, "cured", id="one that only takes a fault away"),
+        pytest.param(("safe_operation",), 9.0, "delayed", id="which does harm"),
+        pytest.param(("safe_operation", "layer_rate"), 2.4, "stalled", id="beside another"),
+    ],
+)
+def test_where_only_a_fault_is_taken_away_it_is_enough_to_survive(changes, end, outcome):
+    steep = step_records(slope=0.05, noise=0.02)
+    made = tuple(Change(variable=variable, dose="x") for variable in changes)
+    found = judged(
+        [steep[9].loss] * 5 + [steep[9].loss - 2.4 + end] * 60, run=steep, first=10, changes=made
+    )
+    assert found.outcome == outcome, found.note
 
 
 def test_too_little_history_has_no_noise():

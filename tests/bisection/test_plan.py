@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from bisection.scripted_world import DETECTED, GOOD, SETUP, STEPS, divergence
 from hypothesis import given
 from hypothesis import strategies as st
-from scripted_world import DETECTED, GOOD, SETUP, STEPS, divergence
 
 from stabexp.bisection.ladder import Ladder
-from stabexp.bisection.plan import CONTROL_GRACE, PLACEBOS, Plan, patch_for
-from stabexp.records import VARIABLES
+from stabexp.bisection.plan import (
+    CHECKED_STEPS,
+    CONTROL_GRACE,
+    PLACEBOS,
+    WATCHED,
+    Plan,
+    patch_for,
+)
+from stabexp.records import VARIABLES, Change
 
 PLAN = Plan(divergence=divergence(), good_step=GOOD, steps=STEPS)
 RATE = Ladder(variable="learning_rate", doses=(0.7, 0.5, 0.1), original=1.0)
@@ -37,18 +44,24 @@ def test_no_replay_is_empty_or_goes_past_the_runs_own_end(good, distance, left, 
     ladder = replace(RATE, doses=(0.9, 0.8, 0.7, 0.5, 0.3, 0.1))
     cure = plan.dose(ladder, index, from_step=good)
     warm = plan.dose(replace(RAMP, doses=(1, 2, 3, 5, 9, 50)), index, from_step=good)
-    back = plan.reversal(cure)
-    fixed = plan.proof({"optimizer.lr": 1.0}, cure=cure)
-    specs = [plan.control(good), plan.control(0), *plan.placebos(good), cure, warm, fixed]
-    for spec in [*specs, *([back] if back else [])]:
+    back, on = plan.reversal(cure), plan.onward(cure)
+    fixed = plan.from_scratch({"optimizer.lr": 1.0}, cure=cure)
+    test = plan.changed("test", cure.changes, from_step=good, reason="")
+    specs = [plan.control(good), plan.control(0), *plan.placebos(good), cure, warm, fixed, test]
+    for spec in [*specs, *filter(None, (back, on))]:
         assert 0 <= spec.from_step < spec.until_step <= plan.steps
-        if spec is not back:
+        if spec not in (back, on):
             assert spec.until_step > detected or spec.until_step == plan.steps
-    assert (cure.save_at is None) == (cure.until_step <= detected + 1)
+    assert test.until_step == cure.until_step
+    assert cure.save_at == tuple(sorted({cure.until_step, min(detected + 1, cure.until_step)}))
     if back is not None:
-        assert back.from_step == cure.save_at == detected + 1
+        assert back.from_step == detected + 1 in cure.save_at
         assert back.from_trial == cure.key
         assert back.until_step - back.from_step > distance, "as long as the crash took"
+    assert (on is None) == (cure.until_step == plan.steps)
+    if on is not None:
+        assert on.from_step == cure.until_step
+        assert (on.from_trial, on.changes) == (cure.key, cure.changes)
     assert fixed.until_step >= cure.until_step
 
 
@@ -58,6 +71,36 @@ def test_a_control_may_go_a_little_past_the_crash_before_it_counts_as_stable():
     assert control.changes == ()
     assert "last good checkpoint" in control.reason
     assert "step 0" in PLAN.control(0).reason
+
+
+def test_the_control_from_the_last_good_checkpoint_is_watched_and_no_other():
+    assert PLAN.control(GOOD).instruments == WATCHED
+    assert PLAN.control(0).instruments == ()
+    assert set(PLAN.control(GOOD, half=True).instruments) == {*WATCHED, "half_modules"}
+    assert Plan(divergence=divergence(), good_step=0, steps=STEPS).control(0).instruments == WATCHED
+
+
+def test_a_run_that_did_not_diverge_is_replayed_to_its_end_or_as_far_as_watching_is_worth():
+    end = STEPS - 1
+    plan = Plan(divergence=divergence(end, end), good_step=GOOD, steps=STEPS)
+    assert plan.checked(0).until_step == CHECKED_STEPS
+    assert plan.checked(end - 2).until_step == STEPS
+    assert {plan.checked(step).role for step in (0, GOOD)} == {"control"}
+
+
+def test_a_trial_keeps_its_end_so_that_a_cure_can_go_on_from_there():
+    test = PLAN.changed(
+        "test", (Change(variable="weight_decay", dose=0.0),), from_step=GOOD, reason=""
+    )
+    assert test.save_at == (test.until_step,)
+    onward = PLAN.onward(test)
+    assert onward is not None
+    assert (onward.from_step, onward.until_step) == (test.until_step, PLAN.until(GOOD))
+    assert onward.role == "proof"
+    assert onward.patch == {}
+    assert all(spec.save_at == () for spec in PLAN.placebos(GOOD))
+    late = Plan(divergence=divergence(), good_step=GOOD, steps=test.until_step)
+    assert late.onward(test) is None
 
 
 @pytest.mark.parametrize("start", [GOOD, 0])
@@ -71,12 +114,60 @@ def test_placebos_run_as_long_as_a_cure_and_change_next_to_nothing(start):
 def test_a_ramp_starts_from_scratch_and_then_holds_the_full_rate_as_long_as_the_crash_took():
     spec = PLAN.dose(RAMP, 1, from_step=GOOD)
     assert spec.from_step == 0
-    assert spec.save_at is None
+    assert spec.save_at == (spec.until_step,)
     assert spec.until_step >= 100 + DETECTED + 1
     assert PLAN.reversal(spec) is None
-    assert PLAN.proof({}, cure=spec).until_step >= spec.until_step
+    assert PLAN.from_scratch({}, cure=spec).until_step >= spec.until_step
     # The same replay whichever pass asks for it, so that it is run once.
     assert spec.key == PLAN.dose(RAMP, 1, from_step=0).key
+
+
+@pytest.mark.parametrize("start", [GOOD, 0])
+def test_what_is_only_searched_for_is_followed_half_as_far_as_what_is_believed(start):
+    distance = DETECTED - start + 1
+    assert PLAN.searched(start) == start + 3 * distance
+    assert PLAN.until(start) == start + 6 * distance
+    assert PLAN.dose(RATE, 0, from_step=start).until_step == PLAN.searched(start)
+    assert PLAN.searched(DETECTED - 1) == DETECTED - 1 + 2 + 25, "at least 25 steps more"
+
+
+@pytest.mark.parametrize(
+    ("detected", "until"),
+    [
+        pytest.param(46, 3 * 47, id="twice as long as the first took"),
+        pytest.param(206, 207 + 100, id="a hundred steps at most"),
+    ],
+)
+def test_what_struck_once_is_waited_for_again(detected, until):
+    plan = Plan(divergence=divergence(detected), good_step=detected - 6, steps=1000)
+    test = plan.changed(
+        "data",
+        (Change(variable="replace_samples", dose="80"),),
+        from_step=plan.good_step,
+        reason="",
+    )
+    waiting, usual = plan.onward(test, recurring=True), plan.onward(test)
+    assert waiting is not None
+    assert usual is not None
+    assert waiting.until_step == until > usual.until_step
+
+
+def test_what_is_held_from_a_checkpoint_on_is_proved_from_there():
+    test = PLAN.changed(
+        "test", (Change(variable="hold_rate", dose="on"),), from_step=GOOD, reason=""
+    )
+    proof = PLAN.onward(test)
+    assert proof is not None
+    assert (proof.from_step, proof.from_trial, proof.changes) == (GOOD, "", test.changes)
+    assert proof.until_step > test.until_step
+
+
+def test_clipping_put_off_is_waited_for_longer_than_a_rate_put_back():
+    clip = PLAN.dose(Ladder(variable="clip_norm", doses=(2.0,), original=None), 0, from_step=GOOD)
+    for cure, until in ((clip, 3 * 47), (PLAN.dose(RATE, 0, from_step=GOOD), 47 + 3 * 17)):
+        back = PLAN.reversal(cure)
+        assert back is not None
+        assert back.until_step == until
 
 
 def test_a_reversal_is_not_tried_when_the_run_ends_before_it_could_crash():
@@ -113,3 +204,8 @@ def test_every_variable_of_a_bisect_has_a_fix():
     doses = {"precision": "fp32"}
     for variable in VARIABLES:
         assert patch_for(variable, doses.get(variable, 2), setup=SETUP, own_loop=False)
+
+
+def test_what_no_setting_of_the_file_does_is_changed_by_intervention():
+    found = patch_for("init_scale", 0.25, setup=SETUP, own_loop=False)
+    assert found == {"interventions.init_scale": 0.25}

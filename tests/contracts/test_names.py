@@ -10,6 +10,7 @@ import pytest
 
 import stabexp
 from stabexp.detectors import DETECTORS
+from stabexp.instruments import INSTRUMENTS
 from stabexp.interventions import INTERVENTIONS
 from stabexp.monitors import MONITORS
 from stabexp.tasks import TASKS, task_class
@@ -19,10 +20,18 @@ MODULES = sorted((ROOT / "stabexp").rglob("*.py"))
 SAYING_NOTHING = {"utils", "util", "helpers", "common", "core", "manager", "engine", "misc"}
 LONGEST = 400
 
+
+def instrument_class(name: str) -> type:
+    """Return an instrument's class, which is imported when it is used."""
+    module, _, kind = INSTRUMENTS[name].partition(":")
+    return getattr(importlib.import_module(module), kind)
+
+
 PLUGINS = [
     pytest.param(kind, name, cls, id=f"{kind} {name}")
     for kind, table in {
         "detectors": DETECTORS,
+        "instruments": {name: instrument_class(name) for name in INSTRUMENTS},
         "interventions": INTERVENTIONS,
         "monitors": MONITORS,
         "tasks": {name: task_class(name) for name in TASKS},
@@ -48,13 +57,13 @@ def test_an_unknown_public_name_is_an_attribute_error():
 @pytest.mark.parametrize(
     "package",
     sorted(
-        path.parent.name
+        ".".join(path.parent.relative_to(ROOT).parts)
         for path in MODULES
-        if path.name == "__init__.py" and path.parent.name != "stabexp"
+        if path.name == "__init__.py"
     ),
 )
 def test_every_name_a_package_exports_is_there(package):
-    module = importlib.import_module(f"stabexp.{package}")
+    module = importlib.import_module(package)
     assert [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)] == []
 
 
@@ -63,8 +72,10 @@ def test_no_module_has_a_name_that_says_nothing():
     assert names & SAYING_NOTHING == set()
 
 
-def test_no_module_runs_away():
-    lengths = {str(path.relative_to(ROOT)): len(path.read_bytes().splitlines()) for path in MODULES}
+@pytest.mark.parametrize("folder", ["stabexp", "tests"])
+def test_no_module_runs_away(folder):
+    files = sorted((ROOT / folder).rglob("*.py"))
+    lengths = {str(path.relative_to(ROOT)): len(path.read_bytes().splitlines()) for path in files}
     assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
 
 

@@ -62,12 +62,12 @@ def test_many_skipped_updates_point_to_precision(records):
     assert opinion(steps, divergence, {**CAREFUL, "precision": "fp16"})[0] == "precision"
 
 
-def test_a_rate_that_had_risen_points_to_the_rate(records):
+def test_a_rate_that_jumped_points_to_the_schedule(records):
     losses = [*CALM, *JUMP]
     lrs = [1e-3 if step < 95 else 1e-2 for step in range(len(losses))]
     steps, divergence = diverged(records, losses, lrs=lrs)
     cause, reason = opinion(steps, divergence, CAREFUL)
-    assert cause == "learning_rate"
+    assert cause == "schedule"
     assert reason == "the rate jumped from 0.001 to 0.01 just before the onset"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from stabexp.config import Document, component
 from stabexp.errors import ConfigError
-from stabexp.interventions import INTERVENTIONS, Intervention, build
+from stabexp.interventions import INTERVENTIONS, Intervention, OptimizerOptions, build
 from stabexp.records import VARIABLES, Change
 
 DOSES = {
@@ -17,6 +17,21 @@ DOSES = {
     "batch_size": 4,
     "shuffle": 1,
     "replace_samples": "3,17",
+    "show_samples": "3+5,17",
+    "frozen_scan": "3+5,17+5",
+    "hold_rate": "on",
+    "layer_rate": "encoder=0.1,head=0",
+    "weight_decay": 0.5,
+    "gradient_scale": 0.25,
+    "adam_eps": 1e-6,
+    "betas": "0.9,0.95",
+    "optimizer_state": "kept",
+    "init_scale": 0.5,
+    "usual_init": "on",
+    "exact_modules": "blocks.1.fc,head",
+    "safe_operation": "log@train.py:31,div",
+    "eager": "on",
+    "standardise_inputs": "on",
 }
 QUESTIONS = {
     "learning_rate": "lr_scale",
@@ -26,6 +41,21 @@ QUESTIONS = {
     "batch_size": "batch_multiple",
     "shuffle": "shuffle_salt",
     "replace_samples": "replaced_samples",
+    "show_samples": "batches",
+    "frozen_scan": "freezes batches",
+    "hold_rate": "holds_rate",
+    "layer_rate": "layer_rates",
+    "weight_decay": "weight_decay_scale",
+    "gradient_scale": "gradient_scale",
+    "adam_eps": "optimizer_options",
+    "betas": "optimizer_options",
+    "optimizer_state": "keeps_optimizer_state",
+    "init_scale": "initial_scale",
+    "usual_init": "narrows_weights",
+    "exact_modules": "exact_modules",
+    "safe_operation": "safe_operations",
+    "eager": "eager",
+    "standardise_inputs": "standardises_inputs",
 }
 
 
@@ -37,6 +67,20 @@ def answers(item):
         "precision": item.precision("bf16"),
         "shuffle_salt": item.shuffle_salt(),
         "replaced_samples": item.replaced_samples(),
+        "holds_rate": item.holds_rate(),
+        "layer_rates": item.layer_rates(),
+        "weight_decay_scale": item.weight_decay_scale(),
+        "gradient_scale": item.gradient_scale(),
+        "optimizer_options": item.optimizer_options() if isinstance(item, OptimizerOptions) else {},
+        "keeps_optimizer_state": item.keeps_optimizer_state(),
+        "initial_scale": item.initial_scale(),
+        "narrows_weights": item.narrows_weights(),
+        "exact_modules": item.exact_modules(),
+        "safe_operations": item.safe_operations(),
+        "eager": item.eager(),
+        "standardises_inputs": item.standardises_inputs(),
+        "freezes": item.freezes(),
+        "batches": item.batches(),
     }
 
 
@@ -67,10 +111,10 @@ def test_text_from_a_file_gives_the_same_intervention(name):
 
 
 @pytest.mark.parametrize("name", INTERVENTIONS)
-def test_an_intervention_answers_one_question_differently_and_no_other(name):
+def test_an_intervention_answers_its_own_question_differently_and_no_other(name):
     plain = answers(Intervention())
     changed = answers(build({name: DOSES[name]})[0])
-    assert [key for key in plain if plain[key] != changed[key]] == [QUESTIONS[name]]
+    assert [key for key in plain if plain[key] != changed[key]] == QUESTIONS[name].split()
 
 
 @pytest.mark.parametrize(
@@ -84,6 +128,20 @@ def test_an_intervention_answers_one_question_differently_and_no_other(name):
         ("batch_size", 0, "expected greater than or equal to 1, found 0"),
         ("shuffle", -1, "expected greater than or equal to 0"),
         ("replace_samples", "3-5", "expected sample ids, for example 12,55"),
+        ("hold_rate", "off", "expected 'on', found 'off'"),
+        ("layer_rate", "encoder", "expected each module once with a factor of at least 0"),
+        ("layer_rate", "encoder=-1", "for example encoder=0.1,head=0; found 'encoder=-1'"),
+        ("layer_rate", "a=1,a=2", "expected each module once"),
+        ("weight_decay", -0.1, "expected greater than or equal to 0"),
+        ("gradient_scale", "inf", "expected a finite number"),
+        ("adam_eps", -1e-8, "expected greater than or equal to 0"),
+        ("betas", "0.9", "expected two numbers in [0, 1), for example 0.9,0.95; found '0.9'"),
+        ("betas", "0.9,1", "expected two numbers in [0, 1)"),
+        ("optimizer_state", "reset", "expected 'kept' or 'fresh', found 'reset'"),
+        ("init_scale", 0, "expected greater than 0"),
+        ("usual_init", 0.5, "expected 'on', found 0.5"),
+        ("exact_modules", "head,", "expected module names, for example blocks.1.fc,head"),
+        ("safe_operation", "log@31", "expected operations, for example log or log@train.py:31"),
         ("lerning_rate", 1, "unknown intervention; did you mean 'learning_rate'?"),
     ],
 )

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from stabexp.records import Culprit, Hypothesis
+
 # Loaded by path: tests are not a package, and the browser tests report on the same bisect.
 _EXAMPLE = runpy.run_path(str(Path(__file__).with_name("bisect_example.py")))
 
@@ -54,6 +56,17 @@ def hostile(bisect):
             telemetry=HOSTILE,
             next_command=HOSTILE,
             path=tuple(path),
+            culprit=Culprit(
+                kind=HOSTILE,
+                place=HOSTILE,
+                detail=HOSTILE,
+                remedy=HOSTILE,
+                code=HOSTILE,
+                samples=(7,),
+                modules=(HOSTILE,),
+            ),
+            point_of_no_return=120,
+            hypotheses=(Hypothesis(cause="data", why=HOSTILE, weight=0.5),),
             ruled_out=tuple(replace(item, why=HOSTILE) for item in verdict.ruled_out),
             fix={"optimizer.lr": HOSTILE, HOSTILE: {"a": [HOSTILE]}},
             divergence=replace(verdict.divergence, message=HOSTILE, detector=HOSTILE),

@@ -94,7 +94,7 @@ def test_the_page_says_what_the_verdict_says(bisect, experiment):
         "Cures the symptom, is not the cause,",
         "×0.25 is the mildest robust cure; ×0.5 does not cure",
         "lr: 0.0075  # was 3e-2",
-        "Proved: the patched experiment was run",
+        "Proved: the run with the fix passed the horizon, went on and learned.",
         verdict.next_command,
         f"stabexp bisect {verdict.run_id}",
     ]:

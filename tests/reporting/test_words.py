@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from stabexp.records import Culprit, Hypothesis
 from stabexp.reporting import words
 from stabexp.reporting.links import safe_link
 from stabexp.reporting.patch import patch_yaml
@@ -149,3 +150,39 @@ def test_proof_is_claimed_only_when_there_was_one(bisect):
     assert words.proof(bisect.verdict).startswith("Proved")
     assert words.proof(replace(bisect.verdict, fix_proved=False)).startswith("Not proved")
     assert words.proof(replace(bisect.verdict, fix={})) == "There is no fix to offer."
+
+
+CULPRIT = Culprit(
+    kind="log_of_zero",
+    place="log at train.py:31, in head, forward",
+    detail="log of 0 is -inf",
+    remedy="clamp before the log.",
+    code="loss = -p.log()",
+    samples=(80, 81),
+)
+
+
+def test_what_cannot_be_set_is_said_to_be_mended_and_whether_that_was_tried(bisect):
+    verdict = replace(bisect.verdict, fix={}, culprit=CULPRIT)
+    assert words.proof(replace(verdict, fix_proved=False)) == "To mend: clamp before the log."
+    assert words.proof(verdict).endswith("With only that taken away the run trained through.")
+
+
+def test_a_culprit_is_told_with_its_place_line_figures_and_samples(bisect):
+    assert words.culprit(bisect.verdict) == []
+    assert words.culprit(replace(bisect.verdict, culprit=CULPRIT)) == [
+        ("Where", "log at train.py:31, in head, forward"),
+        ("Line", "loss = -p.log()"),
+        ("What", "log of 0 is -inf"),
+        ("Samples", "80, 81"),
+    ]
+
+
+def test_what_is_still_possible_and_where_the_fix_still_works_are_told(bisect):
+    assert words.possible(bisect.verdict) == []
+    guesses = (Hypothesis(cause="data", why="the state was fragile", weight=0.3),)
+    assert words.possible(replace(bisect.verdict, hypotheses=guesses)) == [
+        ("data", "the state was fragile")
+    ]
+    assert words.no_return(bisect.verdict) == ""
+    assert "step 1,200 " in words.no_return(replace(bisect.verdict, point_of_no_return=1200))

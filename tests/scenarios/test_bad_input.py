@@ -61,7 +61,7 @@ def test_a_directory_and_a_dangling_link_are_named_as_what_they_are(cli, tmp_pat
         pytest.param(["run", "a.yaml", "--resume", "b"], id="both a file and a run"),
         pytest.param(["run", "a.yaml", "--wrong"], id="unknown option"),
         pytest.param(["bisect"], id="no run"),
-        pytest.param(["bisect", "a", "--workers", "0"], id="no worker"),
+        pytest.param(["bisect", "a", "--workers", "-1"], id="less than no worker"),
         pytest.param(["bisect", "a", "--variables", "lr"], id="unknown variable"),
         pytest.param(["list", "rnus"], id="unknown kind"),
         pytest.param(["nothing"], id="unknown command"),

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ EXPERIMENT = Path(__file__).parents[2] / "experiments" / "unclipped_bursts.yaml"
 
 
 def bisect_process(run_id: str, root: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "stabexp.cli", "bisect", run_id, "--root", str(root)]
+    command = [sys.executable, "-m", "stabexp.cli", "bisect", run_id]
+    command += ["--thorough", "--root", str(root)]
     return subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     )
@@ -39,7 +41,7 @@ def comparable(verdict) -> dict:
 def test_ten_kills_change_nothing(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI")  # MLflow is what this is about, so it is up
     reference = api.run(EXPERIMENT, root=tmp_path / "a", drain_seconds=0)
-    expected = api.bisect(reference.run_id, root=tmp_path / "a", drain_seconds=0)
+    expected = api.bisect(reference.run_id, root=tmp_path / "a", thorough=True, drain_seconds=0)
 
     root = tmp_path / "b"
     run = api.run(EXPERIMENT, root=root, drain_seconds=60)
@@ -53,7 +55,8 @@ def test_ten_kills_change_nothing(tmp_path, monkeypatch):
             bisect, process, count=min(len(finished_before) + rng.choice([0, 1, 3]), 18)
         )
         time.sleep(rng.uniform(0.0, 0.4))
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may be done already
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         for name, content in finished_before.items():
             assert finished(bisect)[name] == content, kill

@@ -73,17 +73,19 @@ def test_a_fork_inherits_the_records_before_it_or_a_window_sees_nothing(diverged
             assert replay.divergence is None
 
 
-def test_a_trial_saves_before_one_step_only_and_ends_where_it_is_told(train, tmp_path, diverged):
+def test_a_trial_saves_before_chosen_steps_only_and_ends_where_it_is_told(
+    train, tmp_path, diverged
+):
     _, _, origin, _ = diverged
     with CheckpointStore(tmp_path / "trial") as store:
         records, run = train(
             jumping_program(),
             fork=Fork(checkpoints=origin.directory, step=10),
             checkpoints=store,
-            save_at=17,
+            save_at=(17, 22),
             until=22,
         )
-    assert [info.step for info in store.infos()] == [17]
+    assert [info.step for info in store.infos()] == [17, 22]
     assert [record.step for record in records] == list(range(10, 22))
     assert run.step == 22
     again, _ = train(jumping_program(), fork=Fork(checkpoints=store.directory, step=17), until=22)

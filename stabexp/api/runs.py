@@ -1,0 +1,40 @@
+"""What the API's calls share: a run's experiment, how it ended, whether MLflow has received it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from stabexp import experiment as experiments
+from stabexp.errors import RunNotFoundError, TrackingError
+from stabexp.tracking import RunDirectory
+
+DAMAGED = "damaged, or from another version; restore it from a copy"
+
+LOCK = "run.lock"
+"""In a run directory: held by the process that trains."""
+
+DRAIN_SECONDS = 60.0
+"""How long to wait, once the work is done, for MLflow to have received it."""
+
+
+def broken_off(directory: RunDirectory, error: BaseException) -> None:
+    """Record that an error ended this, as far as the disk takes it; the error is told anyway."""
+    with suppress(TrackingError):
+        if directory.status() == "RUNNING":
+            directory.finish("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+
+
+def not_a_run(run_id: str, directory: RunDirectory) -> RunNotFoundError:
+    kind = directory.kind
+    while directory.kind != "run" and (parent := directory.parent) is not None:
+        directory = parent
+    return RunNotFoundError(f"{run_id}: is a {kind}, not a run; its run is {directory.run_id}")
+
+
+def experiment_of(directory: RunDirectory) -> tuple[experiments.Experiment, Path]:
+    """Return the experiment of a run, and the folder that its relative paths start from."""
+    source = directory.read_json(experiments.SOURCE)
+    if not isinstance(source, dict) or not {"name", "values", "base"} <= source.keys():
+        raise TrackingError(f"{directory.path / experiments.SOURCE}: {DAMAGED}")
+    return experiments.open_source(source)

@@ -1,0 +1,7 @@
+"""`python -m stabexp.cli`."""
+
+from __future__ import annotations
+
+from stabexp.cli import main
+
+main()

@@ -1,0 +1,100 @@
+"""`replay`, `check` and `compare`: look closer at one run, or at two."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stabexp.cli.app import ROOT, AsJson, Root, RunId, app, console_of, print_json, say
+from stabexp.cli.bisecting import bisect_display, print_verdict, verdict_code
+
+
+@app.command()
+def replay(
+    run_id: RunId,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="What to change: optimizer.lr=1e-4, clip=1 (repeatable)."),
+    ] = None,
+    from_step: Annotated[
+        int | None, typer.Option("--from", help="The checkpoint to start from.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="How many steps to replay.")] = None,
+    root: Root = ROOT,
+    as_json: AsJson = False,
+) -> None:
+    """Replay a run from a checkpoint with something changed by hand."""
+    from stabexp import api
+    from stabexp.records import to_json
+    from stabexp.reporting.text import trial_line
+
+    record, notices = api.replay(
+        run_id, assignments or (), from_step=from_step, steps=steps, root=root
+    )
+    for notice in notices:
+        say(f"note: {notice}")
+    if as_json:
+        print_json(to_json(record))
+    else:
+        print(f"{trial_line(record)}\n  {record.note}")
+
+
+@app.command()
+def check(
+    run_id: RunId,
+    root: Root = ROOT,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Examine a run that did not diverge and still is not what it should be."""
+    from stabexp import api
+    from stabexp.records import to_json
+
+    with bisect_display(quiet=quiet) as progress:
+        verdict = api.check(run_id, root=root, progress=progress)
+    if as_json:
+        print_json(to_json(verdict))
+    else:
+        print_verdict(run_id, root)
+    if code := verdict_code(verdict):
+        raise typer.Exit(code)
+
+
+@app.command()
+def compare(
+    first: RunId,
+    second: Annotated[str, typer.Argument(help="Another run.")],
+    replay: Annotated[
+        bool,
+        typer.Option(help="Replay both from the last common state: which tensor?"),
+    ] = False,
+    search: Annotated[
+        bool, typer.Option(help="Which settings of the bad run make the good one diverge?")
+    ] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="How far each training of the search goes.")
+    ] = None,
+    root: Root = ROOT,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show where two runs part, in which tensor, and which settings make the difference."""
+    from stabexp import api
+    from stabexp.comparison import Asked, comparison_text
+    from stabexp.records import to_json
+
+    console = console_of(quiet=quiet)
+
+    def asked(question: Asked) -> None:
+        word = {True: "diverged", False: "stable", None: "no answer"}[question.diverged]
+        what = ", ".join(question.settings) or "nothing"
+        console.print(f"  with {what}: {word}" + (f" ({question.note})" if question.note else ""))
+
+    found = api.compare(
+        first, second, root=root, replay=replay, search=search, steps=steps, progress=asked
+    )
+    if as_json:
+        print_json(to_json(found))
+    else:
+        print(comparison_text(found))

@@ -1,0 +1,122 @@
+"""`run`: train what an experiment file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stabexp.cli.app import (
+    DIVERGED,
+    INTERRUPTED,
+    ROOT,
+    AsJson,
+    Overrides,
+    Root,
+    app,
+    console_of,
+    print_json,
+    root_option,
+    say,
+)
+from stabexp.errors import CheckpointError, StabexpError
+
+if TYPE_CHECKING:
+    from stabexp.experiment import Experiment
+    from stabexp.records import RunResult
+    from stabexp.tracking import RunDirectory
+
+
+@app.command()
+def run(
+    file: Annotated[Path | None, typer.Argument(help="The experiment file.")] = None,
+    override: Overrides = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="Go on with this interrupted run instead.")
+    ] = None,
+    root: Root = ROOT,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train what an experiment file says. Exit code 3 and a run id when it diverged."""
+    from stabexp.errors import ConfigError
+
+    if (file is None) == (resume is None):
+        raise ConfigError("give an experiment file, or --resume RUN_ID: stabexp run exp.yaml")
+    result = train_shown(file, override or [], resume, root, quiet=quiet)
+    if as_json:
+        print_json(_run_facts(result))
+    else:
+        print_run(result, root)
+    if result.divergence is not None:
+        raise typer.Exit(DIVERGED)
+
+
+def train_shown(
+    file: Path | None, overrides: list[str], resume: str | None, root: Path, *, quiet: bool
+) -> RunResult:
+    from stabexp import api
+    from stabexp.records import StepRecord
+    from stabexp.reporting.live import RunDisplay
+
+    console = console_of(quiet=quiet)
+    display: RunDisplay | None = None
+    run_id = ""
+
+    def on_start(directory: RunDirectory, experiment: Experiment) -> None:
+        nonlocal display, run_id
+        run_id = directory.run_id
+        console.print(f"run {run_id}", style="bold")
+        display = RunDisplay(console, steps=experiment.steps)
+
+    def on_step(record: StepRecord) -> None:
+        if display is not None:
+            display.step(record)
+
+    try:
+        if resume is not None:
+            return api.resume(resume, root=root, on_step=on_step, on_start=on_start)
+        assert file is not None
+        return api.run(file, overrides, root=root, on_step=on_step, on_start=on_start)
+    except (KeyboardInterrupt, StabexpError) as error:
+        if display is not None:
+            display.close()
+        go_on = f"go on with: stabexp run{root_option(root)} --resume {run_id}"
+        if isinstance(error, KeyboardInterrupt):
+            say("interrupted" + (f"; what was recorded is kept; {go_on}" if run_id else ""))
+            raise typer.Exit(INTERRUPTED) from None
+        if run_id and not isinstance(error, CheckpointError):
+            error.add_note(f"what was recorded is kept; {go_on}")
+        raise
+    finally:
+        if display is not None:
+            display.close()
+
+
+def _run_facts(result: RunResult) -> dict[str, object]:
+    from stabexp.records import to_json
+
+    facts = to_json(result)
+    facts["directory"] = str(result.directory)
+    return facts
+
+
+def print_run(result: RunResult, root: Path) -> None:
+    for notice in result.notices:
+        say(f"warning: {notice}")
+    if not result.delivered:
+        where = root_option(root)
+        say(
+            f"warning: {result.tracking_uri} has not received everything; the data is safe in "
+            f"{result.directory}; send it later with: stabexp sync{where} {result.run_id}"
+        )
+    found = result.divergence
+    if found is None:
+        print(f"{result.run_id}: trained {result.steps} steps, final loss {result.final_loss:.5g}")
+        return
+    print(
+        f"{result.run_id}: DIVERGED at step {found.detected} (onset {found.onset}, "
+        f"{found.pattern.replace('_', ' ')})\n  {found.message}\n"
+        f"find out why: stabexp bisect{root_option(root)} {result.run_id}"
+    )

@@ -1,0 +1,49 @@
+"""The nouns of the project: what a step showed, what a trial did, what the verdict says.
+
+All of them are frozen and hold plain values, so they can be written to a file, read back by another
+version and compared. Nothing here computes.
+"""
+
+from __future__ import annotations
+
+from stabexp.records.plain import from_json, to_json
+from stabexp.records.steps import CheckpointInfo, Divergence, Pattern, StepRecord
+from stabexp.records.trials import Change, Outcome, Role, TrialRecord, TrialSpec
+from stabexp.records.verdicts import (
+    BLAMELESS,
+    FAMILIES,
+    VARIABLES,
+    Cause,
+    Culprit,
+    Cure,
+    Evidence,
+    Hypothesis,
+    RuledOut,
+    RunResult,
+    Verdict,
+)
+
+__all__ = [
+    "BLAMELESS",
+    "FAMILIES",
+    "VARIABLES",
+    "Cause",
+    "Change",
+    "CheckpointInfo",
+    "Culprit",
+    "Cure",
+    "Divergence",
+    "Evidence",
+    "Hypothesis",
+    "Outcome",
+    "Pattern",
+    "Role",
+    "RuledOut",
+    "RunResult",
+    "StepRecord",
+    "TrialRecord",
+    "TrialSpec",
+    "Verdict",
+    "from_json",
+    "to_json",
+]
