@@ -1,0 +1,1 @@
+"""Failures that people reported in public, re-created small: most are faults of code or data."""
