@@ -1,0 +1,1 @@
+"""Hundreds of seeded faults in small programs, and how often a bisect names the right cause."""
