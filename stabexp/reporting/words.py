@@ -21,6 +21,9 @@ OUTCOMES: Mapping[Outcome, str] = {
 }
 """What each outcome means, in the order a legend shows them."""
 
+LONGEST_DOSE = 40
+"""Characters of a dose that are shown."""
+
 _PRECISIONS = ("fp16_unscaled", "pure_fp16", "fp16", "pure_bf16", "bf16", "fp32", "fp64")
 
 
@@ -82,7 +85,8 @@ def dose(variable: str | None, value: float | int | str | None) -> str:
     if value is None:
         return "none"
     if isinstance(value, str):
-        return one_line(value)
+        text = one_line(value)  # hundreds of sample ids would push everything else aside
+        return text if len(text) <= LONGEST_DOSE else f"{text[: LONGEST_DOSE - 1]}…"
     if variable == "warmup":
         return count(int(value), "step")
     before = {"learning_rate": "×", "batch_size": "×", "shuffle": "order "}
@@ -118,7 +122,7 @@ def label(record: TrialRecord) -> str:
 
 def losses(record: TrialRecord) -> str:
     """Return the losses at both ends of a trial, "–" when nothing was replayed."""
-    if record.steps <= 0:
+    if record.steps <= 0 or record.spec.role == "scan":
         return "–"
     return f"{figure(record.start_loss)} → {figure(record.end_loss)}"
 
