@@ -20,12 +20,12 @@ from experiments.benchmark.seeding import write
 from stabexp.records import StepRecord, Verdict
 
 RUNS = (
-    "rate_creeping-residual-0",
+    "not_zeroed-mlp-0",
     "rate_jump-mlp-1",
     "huge_sample-mlp-1",
     "first_moment-mlp-0",
     "overflow-mlp-1",
-    "unclipped-cnn-0",
+    "unclipped-gpt_post-2",
     "own_cross_entropy-mlp-1",
     "data_and_schedule-mlp-0",
 )
@@ -102,7 +102,8 @@ def main() -> int:
     parser.add_argument("--picture", type=Path, help="draw the losses into this file")
     arguments = parser.parse_args()
     seen = []
-    with tempfile.TemporaryDirectory() as folder:
+    # The last deliveries to MLflow may still be under way.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         for one in look(RUNS, Path(folder)):
             print(f"{one.draw.name}: {one.verdict.cause}", flush=True)
             seen.append(one)
