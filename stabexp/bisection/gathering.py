@@ -9,7 +9,7 @@ from itertools import combinations
 from stabexp.bisection import time_search
 from stabexp.bisection.case import Case, Wishes
 from stabexp.bisection.dose_ladders import DoseLadders
-from stabexp.bisection.evidence import implementation, step_size
+from stabexp.bisection.evidence import implementation, reproduction, step_size
 from stabexp.bisection.facts import NOTHING, Facts
 from stabexp.bisection.optuna_study import DoseStudies
 from stabexp.bisection.plan import SEARCH_LEAST, Plan
@@ -67,7 +67,7 @@ class Gathering:
             self.facts = replace(self.facts, controls=self.runner.run(specs))
             return
         (control,) = self.runner.run([plan.control(plan.good_step, half=self.wishes.layers)])
-        if control.mismatch is not None and control.mismatch <= plan.divergence.onset:
+        if reproduction.differs(control, plan.divergence):
             # Was it the run that is not reproducible, or the watching that changed it? Compiled
             # code is another program when every operation of it is watched.
             (bare,) = self.runner.run([plan.control(plan.good_step, watched=False)])
@@ -79,8 +79,9 @@ class Gathering:
         """Return a control that differs from the run, with the first tensor that two replays differ
         in; where they are equal, the run itself was disturbed once.
         """
-        if control.mismatch is None or control.mismatch > plan.divergence.onset or self.spent():
+        if not reproduction.differs(control, plan.divergence) or self.spent():
             return control
+        assert control.mismatch is not None
         last = min(plan.steps, control.mismatch + 3)
         # Of different lengths, because two equal replays would be made only once.
         specs = [
@@ -96,7 +97,11 @@ class Gathering:
         if not first or not second:
             return control
         found = first_difference(first, second)
-        told = str(found) if found else "two replays are equal: the run itself was disturbed once"
+        told = (
+            f"two replays part at {found}"
+            if found
+            else "two replays are equal: the run itself was disturbed once"
+        )
         return replace(control, mismatch_tensor=told)
 
     def _gather_placebo(self, plan: Plan) -> None:

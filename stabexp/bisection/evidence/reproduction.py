@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stabexp.bisection.evidence.answer import Answer, changed, keys_of
 from stabexp.bisection.evidence.step_size import long_tail, struck
 from stabexp.bisection.facts import NOTHING, Facts
-from stabexp.records import TrialRecord
+from stabexp.records import Divergence, TrialRecord
 
 BETTER = 0.98
 """Share of the loss of guessing below which a loss is better than that."""
@@ -46,7 +46,7 @@ def control(facts: Facts) -> Answer:
             seen = f"diverged at step {crashed.detected}" if crashed else "stayed stable"
             return Answer(
                 yes=False,
-                detail=f"{start} {seen}; the run diverged at step {detected}",
+                detail=f"{start} {seen}; the run diverged at step {detected}{_where(record)}",
                 trials=keys,
             )
     starts = " and ".join(str(record.spec.from_step) for record in facts.controls)
@@ -126,6 +126,21 @@ def stands_out(facts: Facts) -> bool:
     gradual = crash.pattern in {"exponential_growth", "oscillating_divergence"}
     burst = struck(facts)
     return not gradual or burst or any(record.outcome != "diverged" for record in shuffled)
+
+
+def differs(record: TrialRecord, crash: Divergence) -> bool:
+    """Return whether an unchanged replay is known to have taken another course than the run."""
+    if record.mismatch is None:
+        return False
+    found = record.divergence
+    return record.mismatch <= crash.onset or found is None or found.detected != crash.detected
+
+
+def _where(record: TrialRecord) -> str:
+    if record.mismatch is None:
+        return ""
+    place = f"{record.mismatch_field}{_tensor(record)}"
+    return f"; they first differ at step {record.mismatch}, in {place}"
 
 
 def _tensor(record: TrialRecord) -> str:
