@@ -202,7 +202,7 @@ def assert_blame_is_earned(verdict: Verdict, bisector: Bisector) -> None:
     if "proof" in asked and facts.proof is not None:
         assert facts.proof.divergence is None
         assert not (facts.proof.spec.patch and facts.proof.outcome in {"stalled", "delayed"})
-        assert facts.proof.outcome == "cured" or verdict.confidence <= 0.6
+        assert facts.proof.outcome == "cured" or verdict.confidence <= 0.75
     cure = facts.ladder(verdict.cause).cure
     if cure is None:
         without_proof = verdict.cause in {"not_learning", "overfitting"}
@@ -216,7 +216,7 @@ def assert_blame_is_earned(verdict: Verdict, bisector: Bisector) -> None:
         assert all(known[key].divergence for key in back.trials)
     elif facts.reversal is not None and facts.reversal.outcome in {"cured", "stalled"}:
         assert verdict.cause == "clip_norm", "a burst as large need not come in that time"
-        assert verdict.confidence <= 0.6
+        assert verdict.confidence <= 0.75
     assert verdict.fix or facts.spent
 
 

@@ -12,7 +12,7 @@ from bisection.scripted_runs import BURSTS, LOWER_RATE, NO_WARMUP, NOISY, RISING
 from bisection.scripted_world import SETUP, World, divergence
 
 from stabexp.bisection import attribution
-from stabexp.bisection.attribution import AGREE, DISAGREE, UNPROVED
+from stabexp.bisection.attribution import AGREE, DISAGREE, MARGINAL, UNPROVED
 from stabexp.records import FAMILIES, Cause
 
 HELD = World(doses=LOWER_RATE, tests={"hold_rate": "c"}, records=RISING)
@@ -61,8 +61,8 @@ def test_the_measured_rates():
         pytest.param(
             World(controls={30: {"mismatch": 31}}), "learning_rate", DISAGREE, id="not reproduced"
         ),
-        pytest.param(World(placebos="cd"), "learning_rate", UNPROVED, id="marginal"),
-        pytest.param(World(placebos="dc"), "learning_rate", UNPROVED, id="marginal by the order"),
+        pytest.param(World(placebos="cd"), "learning_rate", MARGINAL, id="marginal"),
+        pytest.param(World(placebos="dc"), "learning_rate", MARGINAL, id="marginal by the order"),
         pytest.param(World(), "learning_rate", 0.0, id="inconclusive"),
         pytest.param(World(), "inconclusive", 0.0, id="both say nothing"),
         pytest.param(World(doses=LOWER_RATE, proofs="dd"), "learning_rate", 0.0, id="fix fails"),

@@ -263,7 +263,7 @@ def test_code_that_takes_another_course_when_watched_need_not_be_the_cause():
     verdict, _ = judged(replace(COMPILED, tests={}))
     assert verdict.cause == "learning_rate"
     assert nodes(verdict)["operation"] == "not tried", "no operation of this course was watched"
-    assert verdict.confidence == 0.6
+    assert verdict.confidence == 0.75
     not_even_bare = replace(COMPILED, unwatched={})
     assert judged(not_even_bare)[0].cause == "not_reproduced"
 

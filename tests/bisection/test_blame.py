@@ -190,13 +190,13 @@ def test_evidence_that_could_not_be_had_lowers_the_confidence(world, answer):
     verdict, _ = judged(world)
     assert verdict.cause == "learning_rate"
     assert nodes(verdict)[answer[0]] == answer[1]
-    assert verdict.confidence == 0.6
+    assert verdict.confidence == 0.75
 
 
 def test_when_other_samples_can_be_missed_as_well_no_setting_is_claimed_with_confidence():
     verdict, bisector = judged(World(doses=LOWER_RATE, crash=SUDDEN, culprits=ONE, touchy=True))
     assert any(r.spec.role == "placebo" and r.outcome == "cured" for r in bisector.runner.records)
-    assert verdict.cause == "marginal" or verdict.confidence <= 0.6
+    assert verdict.cause == "marginal" or verdict.confidence <= 0.75
 
 
 def test_a_crash_that_is_back_only_as_harm_is_neither_proof_nor_disproof():
@@ -210,14 +210,14 @@ def test_a_crash_that_is_back_only_as_harm_is_neither_proof_nor_disproof():
     verdict = bisect(Worse(doses=LOWER_RATE))
     assert verdict.cause == "learning_rate"
     assert nodes(verdict)["reversal"] == "not clearly"
-    assert verdict.confidence == 0.6
+    assert verdict.confidence == 0.75
     assert "brings the crash back" not in verdict.summary
 
 
 @pytest.mark.parametrize(
     ("later", "doses", "good", "confidence"),
     [
-        pytest.param(0, "ddddcccc", 30, 0.6, id="the crash stays where it is"),
+        pytest.param(0, "ddddcccc", 30, 0.75, id="the crash stays where it is"),
         pytest.param(2, "ddddcccc", 30, 0.98, id="the crash moves"),
         pytest.param(0, "dccccccc", 30, 0.98, id="one dose shows nothing"),
         pytest.param(0, "ddddcccc", 40, 0.98, id="too near to the fork to move"),
@@ -230,12 +230,12 @@ def test_the_rate_is_doubted_when_the_crash_does_not_move_with_it(later, doses, 
     assert verdict.cause == "learning_rate"
     assert verdict.confidence == confidence
     doubted = "The crash came at the same step at lower rates" in verdict.summary
-    assert doubted == (confidence == 0.6)
+    assert doubted == (confidence == 0.75)
 
 
 def test_blaming_the_rate_without_having_tried_a_ramp_is_not_claimed_with_confidence():
     world = World(doses=LOWER_RATE | {"warmup": "cccc"}, setup=NO_WARMUP)
-    assert bisect(world, variables=("learning_rate",)).confidence == 0.6
+    assert bisect(world, variables=("learning_rate",)).confidence == 0.75
 
 
 def test_where_no_rival_can_be_the_cause_leaving_them_out_costs_no_confidence():

@@ -181,5 +181,5 @@ def test_a_second_fault_is_looked_for_in_the_second_crash(world, pair):
 def test_a_cure_whose_loss_only_wanders_further_on_is_named_without_confidence():
     # It has learned already; what counts from there is that it does not crash.
     verdict, _ = judged(World(doses=LOWER_RATE, proofs="ss"))
-    assert (verdict.cause, verdict.confidence, verdict.fix_proved) == ("learning_rate", 0.6, False)
+    assert (verdict.cause, verdict.confidence, verdict.fix_proved) == ("learning_rate", 0.75, False)
     assert nodes(verdict)["proof"] == "not clearly"

@@ -69,7 +69,7 @@ def test_a_budget_that_runs_out_never_names_another_cause_than_an_unlimited_one(
         verdict = bisector.bisect()
         assert verdict.cause in {cause, "inconclusive"}, (budget, verdict.summary)
         if verdict.cause in VARIABLES:
-            assert verdict.fix_proved or verdict.confidence <= 0.6
+            assert verdict.fix_proved or verdict.confidence <= 0.75
         assert_well_formed(verdict, bisector)
 
 
@@ -89,7 +89,7 @@ def test_a_cause_that_the_budget_left_unproved_is_named_without_confidence():
     full.bisect()
     doses = sum(r.steps for r in full.runner.records if r.spec.role not in {"proof", "reversal"})
     verdict = bisect(World(doses=LOWER_RATE), budget=doses)
-    assert (verdict.cause, verdict.confidence, verdict.fix_proved) == ("learning_rate", 0.6, False)
+    assert (verdict.cause, verdict.confidence, verdict.fix_proved) == ("learning_rate", 0.75, False)
     assert verdict.path[-1].node == "proof"
     assert verdict.path[-1].answer == "not tried"
     assert verdict.path[-1].detail == "the budget ran out"

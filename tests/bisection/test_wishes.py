@@ -89,7 +89,7 @@ def test_the_cure_is_repeated_in_further_orders_that_crash_without_it():
     assert verdict.confidence > 0.9
     assert asked(bisector, "test") == ["learning_rate+shuffle"] * 2
     fails, _ = judged(World(doses=LOWER_RATE, repeats="d"), seeds=2)
-    assert (fails.cause, fails.confidence) == ("learning_rate", 0.6)
+    assert (fails.cause, fails.confidence) == ("learning_rate", 0.75)
     nothing_shown, _ = judged(World(doses=LOWER_RATE, orders="c"), seeds=2)
     assert "repeats" not in nodes(nothing_shown)
 
