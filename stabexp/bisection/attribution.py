@@ -199,7 +199,8 @@ def ruled_out(facts: Facts, opinion: Opinion) -> tuple[RuledOut, ...]:
     cause = opinion.cause
     found = []
     details = {step.node: step.detail for step in opinion.path}
-    for variable, ladder in facts.ladders.items():
+    ladders = {**facts.ladders, **facts.beside}
+    for variable, ladder in ladders.items():
         if variable == cause:
             continue
         keys = tuple(record.spec.key for record in ladder.trials)
@@ -221,7 +222,7 @@ def ruled_out(facts: Facts, opinion: Opinion) -> tuple[RuledOut, ...]:
         found.append(RuledOut(variable=variable, why=why, trials=keys))
     if cause not in BLAMELESS:
         for variable in VARIABLES:
-            if variable == cause or variable in facts.ladders:
+            if variable == cause or variable in ladders:
                 continue
             if variable not in facts.variables:
                 why = "not tried: left out by request"
@@ -303,7 +304,11 @@ def verdict(
         confidence=confidence(facts, opinion, cause),
         summary=summary(facts, opinion.cause, opinion.path, opinion.walked),
         path=opinion.path,
-        cures=tuple(lad.cure for lad in facts.ladders.values() if lad.cure is not None),
+        cures=tuple(
+            ladder.cure
+            for ladder in (*facts.ladders.values(), *facts.beside.values())
+            if ladder.cure is not None
+        ),
         ruled_out=ruled_out(facts, opinion),
         fix=applied,
         fix_proved=named and proved,

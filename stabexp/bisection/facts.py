@@ -113,6 +113,8 @@ class Facts:
     """The closely watched replay, when it took another course than the run: compiled code does."""
     placebos: tuple[TrialRecord, ...] = ()
     ladders: Mapping[str, LadderFacts] = field(default_factory=dict)
+    beside: Mapping[str, LadderFacts] = field(default_factory=dict)
+    """Ladders climbed only to show what else hides the symptom; no question looks at them."""
     tests: Mapping[str, TrialRecord] = field(default_factory=dict)
     """Suspected mechanisms switched off, by name: "operation", "schedule", "rule no_zero_grad"."""
     data: DataFacts | None = None

@@ -55,7 +55,10 @@ class Proving(Gathering):
         if self.wishes.thorough and walked.cause not in BLAMELESS:
             rest = [v for v in self.facts.variables if v not in self.facts.ladders]
             self.runner.progress.phase("what else makes the crash go away", "the verdict")
+            known = self.facts
             self.climb(plan, *rest)
+            beside = {v: lad for v, lad in self.facts.ladders.items() if v not in known.ladders}
+            self.facts = replace(known, beside=beside)
         return True
 
     def _crashed_again(self, walked: Walk) -> TrialRecord | None:
