@@ -70,7 +70,7 @@ def run_case(name: str, *, seed: int, fixed: bool, folder: Path = HERE) -> Outco
         task: Any = load_task(experiment.task.name, experiment.task.args, base=folder)
         module = sys.modules[type(task).__module__]
         execute(made, run)
-        measured.append(task.held_out(run._objects["model"]))
+        measured.append(task.held_out(run.parts.model))
     return Outcome(
         name=name,
         seed=seed,

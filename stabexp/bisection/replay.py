@@ -10,7 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from stabexp.tracking.manifest import read_json
 from stabexp.tracking.run_directory import RunDirectory
 from stabexp.training import Fork, Program, Run, execute, fingerprint_of, prepare
 from stabexp.training.precision import FORMATS
+from stabexp.training.seen import LOOP
 
 COMPARED = ("loss", "grad_norm", "update_ratio", "param_norm", "digest", "lr")
 """Fields of a step record that an unchanged replay must reproduce bit for bit."""
@@ -59,6 +60,12 @@ class Origin:
     divergence: Divergence
     trivial_loss: float | None = None
     """What a model that knows nothing scores, None if unknown."""
+    seen: Mapping[str, Any] = field(default_factory=dict)
+    """What its loop was seen to do: `training.seen`."""
+
+    def precision(self, configured: str) -> str:
+        """Return the number format of the run: as configured, or as its own loop has it."""
+        return str(self.seen.get("precision") or configured)
 
 
 def replay(
@@ -75,7 +82,7 @@ def replay(
         records.append(record)
         trial.log_step(record)
 
-    half = FORMATS[program.settings.precision].half
+    half = FORMATS[origin.precision(program.settings.precision)].half
     instruments = watching.build(
         {name: _arguments(name, spec, origin, program) for name in spec.instruments}
     )
@@ -96,13 +103,15 @@ def replay(
     finally:
         if store is not None:
             store.close()
+    was = FORMATS[origin.precision(program.settings.precision)]
     if (
         spec.variable == "precision"
-        and not run.used_autocast
-        and FORMATS[run.number_format.name].autocast != FORMATS[program.settings.precision].autocast
+        and not run.precision_changed
+        and run.number_format.autocast != was.autocast
     ):
         raise StabexpError(
-            "the training function does not use run.autocast(), so its precision cannot be changed"
+            "the training function enters no autocast region, neither run.autocast() nor "
+            "torch.autocast, so its precision cannot be changed"
         )
     judged = Judgement(
         outcome="inconclusive",
@@ -135,7 +144,7 @@ def replay(
         findings=_findings(instruments, spec, records, run),
         seconds=time.perf_counter() - started,
         directory=trial.path.name,
-        note=judged.note,
+        note="; ".join(part for part in (judged.note, *run.notices) if part),
     )
 
 
@@ -172,7 +181,9 @@ def _arguments(name: str, spec: TrialSpec, origin: Origin, program: Program) -> 
     if name == "rules":
         earlier = [record for record in origin.records if record.step < spec.from_step]
         return {
-            "planned_steps": program.settings.steps,
+            "planned_steps": program.settings.steps
+            or origin.seen.get("steps")
+            or origin.records[-1].step + 1,
             "earlier_rates": tuple(r.lr for r in earlier if math.isfinite(r.lr)),
             "earlier_ids": tuple(record.sample_ids for record in earlier[-EARLIER:]),
         }
@@ -261,10 +272,10 @@ def first_mismatch(
         before = recorded.get(record.step)
         if before is None:
             continue
-        for field in COMPARED:
-            a, b = getattr(before, field), getattr(record, field)
+        for name in COMPARED:
+            a, b = getattr(before, name), getattr(record, name)
             if a != b and str(a) != str(b):  # NaN is the same as NaN here
-                return record.step, field
+                return record.step, name
     return None, ""
 
 
@@ -316,6 +327,7 @@ def job(
         records=records,
         divergence=divergence,
         trivial_loss=unpatched.describe().get("expected_initial_loss"),
+        seen=read_json(run.path / LOOP) if (run.path / LOOP).exists() else {},
     )
 
     def work(request: dict[str, Any]) -> dict[str, Any]:

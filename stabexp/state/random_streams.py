@@ -26,16 +26,29 @@ def capture_streams() -> dict[str, Any]:
 
     CUDA streams are there only once CUDA has been initialised: before that nothing was drawn.
     """
-    streams: dict[str, Any] = {
-        "python": _python_state(random.getstate()),
-        "numpy": to_plain(np.random.get_state(legacy=False), where="numpy"),
-        "torch": torch.get_rng_state(),
-    }
+    streams = as_state(host_streams())
+    streams["numpy"] = to_plain(streams["numpy"], where="numpy")
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         streams["cuda"] = torch.cuda.get_rng_state_all()
     if torch.backends.mps.is_available():
         streams["mps"] = torch.mps.get_rng_state()
     return streams
+
+
+def host_streams() -> tuple[Any, Any, Any]:
+    """Return where Python's, NumPy's and torch's CPU stream stand, in their own cheap forms."""
+    return random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()
+
+
+def as_state(streams: tuple[Any, Any, Any]) -> dict[str, Any]:
+    """Return what `host_streams` found as `restore_streams` takes it, for part of a state_dict."""
+    python, numpy, cpu = streams
+    return {"python": _python_state(python), "numpy": numpy, "torch": cpu}
+
+
+def current_state() -> dict[str, Any]:
+    """Return where every global stream stands, for part of a state_dict."""
+    return capture_streams() | {"numpy": np.random.get_state(legacy=False)}
 
 
 def restore_streams(streams: Mapping[str, Any]) -> None:

@@ -22,9 +22,8 @@ from stabexp.monitors import Monitor
 from stabexp.records import StepRecord
 from stabexp.state.hashing import parameter_digest
 from stabexp.training.changes import Changes
-
-SAMPLED = 256
-"""Elements of each parameter that the update ratio is measured on."""
+from stabexp.training.clip_watch import ClipWatch, clip_coefficient
+from stabexp.training.update_watch import UpdateWatch, norms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +49,7 @@ def step_record(
     step: int,
     position: int,
     sample_ids: Sequence[int],
+    batch_size: int,
     loss_scale: float | None,
     seconds: float,
 ) -> StepRecord:
@@ -76,7 +76,7 @@ def step_record(
         nonfinite_grads=measured.nonfinite_grads,
         nonfinite_params=measured.nonfinite_params,
         position=position,
-        batch_size=len(sample_ids),
+        batch_size=batch_size,
         sample_ids=tuple(sample_ids),
         seconds=seconds,
         digest=measured.digest,
@@ -86,54 +86,66 @@ def step_record(
 
 
 class Boundary:
-    """Watches, and where asked changes, the updates of one optimizer."""
+    """Watches, and where asked changes, the updates of a training's optimizers."""
 
     def __init__(
         self,
         model: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizers: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
         *,
         scaler: torch.amp.GradScaler | None,
         monitors: Sequence[Monitor],
-        clip_norm: float | None,
+        clip: Callable[[float | None], float | None],
         lr_scale: Callable[[int], float],
         changes: Changes | None = None,
     ) -> None:
-        """`lr_scale(step)` is the factor on every learning rate; `clip_norm` None clips nothing.
+        """Hook the optimizers; `close` takes every hook back.
 
-        `changes` says what else is different about an update; it has begun already.
+        Args:
+            model: What the monitors look at.
+            optimizers: All that step, the most important first: its rate is the recorded one.
+            scaler: The gradient scaler of the loop.
+            monitors: What to measure besides the standard figures.
+            clip: The norm the loop clips to, None for none → the norm to clip to.
+            lr_scale: Step → factor on every learning rate.
+            changes: What else is different about an update; it has begun already.
         """
-        self.optimizer = optimizer
+        several = [optimizers] if isinstance(optimizers, torch.optim.Optimizer) else optimizers
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self.monitors = monitors
-        self.clip_norm = clip_norm
+        self.clip = clip
         self.lr_scale = lr_scale
-        self._changes = (changes or Changes()).update
+        self.clipped_at: float | None = None
+        """The norm that the loop clips to by itself, as last seen; None when it does not."""
+        self._changes = changes or Changes()
         self.step = 0
         self.updated = False
         """True once an update was made, or left out by the scaler, since the last `begin`."""
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        if not self._parameters:
-            raise NotReplayableError("run.steps: the optimizer holds no parameters")
-        self._views = [_sample(p) for p in self._parameters if p.numel()]
-        self._before: Tensor | None = None
+        self._watches = [UpdateWatch(each, self._changes.update_of(each)) for each in several]
+        self._by_optimizer = {id(watch.optimizer): watch for watch in self._watches}
+        self._device = self._watches[0].device
         self._values: dict[str, Tensor] = {}
-        self._grad_norms: Tensor | None = None
-        self._param_norms: Tensor | None = None
+        self._stepped: list[UpdateWatch] = []
+        self._parameter_norms: Tensor | None = None
         self._digest: Tensor | None = None
-        self._lr: Any = float("nan")
-        self._depth = 0  # a step that calls its parent's step runs the hooks twice
         for monitor in monitors:
             monitor.attach(model)
         self._handles = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
+            handle
+            for each in several
+            for handle in (
+                each.register_step_pre_hook(self._before_step),
+                each.register_step_post_hook(self._after_step),
+            )
         ]
+        self._clips = ClipWatch(self._clipping)
         self._scaler_step = self._watch_scaler() if self.scaler is not None else None
 
     def close(self) -> None:
         """Take every hook back."""
-        self._changes.take_back(self.optimizer)  # an update may have raised half-way
+        for watch in self._watches:
+            watch.changes.take_back(watch.optimizer)  # an update may have raised half-way
+        self._clips.remove()
         for handle in self._handles:
             handle.remove()
         for monitor in self.monitors:
@@ -145,8 +157,17 @@ class Boundary:
         """Get ready for the update of `step`."""
         self.step = step
         self.updated = False
-        self._depth = 0
         self._values = {}
+        self._stepped = []
+        for watch in self._watches:
+            watch.forget()
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Every parameter that an optimizer holds, once."""
+        if len(self._watches) == 1:
+            return self._watches[0].parameters
+        return list(dict.fromkeys(p for watch in self._watches for p in watch.parameters))
 
     def _watch_scaler(self) -> Callable[..., Any]:
         scaler = self.scaler
@@ -154,82 +175,98 @@ class Boundary:
         inner = scaler.step
 
         def step(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-            if optimizer is self.optimizer:
+            watch = self._by_optimizer.get(id(optimizer))
+            if watch is not None:
                 with suppress(RuntimeError):  # the loop has unscaled already
                     scaler.unscale_(optimizer)
-                self._measure_gradients()
-                if not self._values["grad_norm"].isfinite():
+                self._measure_gradients(watch)
+                assert watch.gradient_norms is not None
+                if not watch.gradient_norms.isfinite().all():
                     # The scaler leaves this update out and no hook will run. It syncs here anyway.
-                    self._lr = self._rate()
-                    self._measure_parameters()
+                    watch.keep_rate(self.lr_scale(self.step))
+                    self._update_over(watch)
             return inner(optimizer, *args, **kwargs)
 
         scaler.step = step  # type: ignore[method-assign]
         return inner
 
     @torch.no_grad()
-    def _measure_gradients(self) -> None:
-        parameters = [p for p in self._parameters if p.grad is not None]
+    def _clipping(self, parameters: Sequence[Tensor], limit: float, total: Tensor) -> float:
+        """The loop is about to clip: measure what it clips, and say what to clip to."""
+        ours = {id(p) for p in parameters if p.grad is not None}
+        for watch in self._watches:
+            watch.look_again()
+            chosen = watch.with_gradient()
+            if not chosen or not ours.issuperset(id(p) for p in chosen) or self._scaled(watch):
+                continue
+            if not watch.measured:
+                self._look_at_gradients(watch, chosen)
+            self.clipped_at = limit
+            limit = self.clip(limit) or limit
+            watch.coefficient = clip_coefficient(limit, total)
+        return limit
+
+    def _scaled(self, watch: UpdateWatch) -> bool:
+        """Whether the gradients are still multiplied by the loss scale."""
+        if self.scaler is None:
+            return False
+        state = self.scaler._per_optimizer_states[id(watch.optimizer)]
+        return not state["found_inf_per_device"]
+
+    @torch.no_grad()
+    def _measure_gradients(self, watch: UpdateWatch) -> None:
+        """Measure the gradients, and clip them where the loop has not."""
+        if watch.measured:
+            return  # when the loop clipped
+        parameters = watch.with_gradient()
+        total = self._look_at_gradients(watch, parameters)
+        limit = self.clip(None)
+        if limit is not None:
+            watch.scale_gradients(parameters, clip_coefficient(limit, total))
+
+    def _look_at_gradients(self, watch: UpdateWatch, parameters: Sequence[Tensor]) -> Tensor:
         gradients = [p.grad for p in parameters if p.grad is not None]
-        if any(gradient.is_sparse for gradient in gradients):
-            raise NotReplayableError(
-                "a gradient is sparse, so its norm and clipping are not defined here; "
-                "build the embedding with sparse=False"
-            )
-        device = self._parameters[0].device
-        norms = _norms(gradients, device)
-        total = norms.norm()
-        self._grad_norms = norms
-        self._values = {"grad_norm": total}
+        watch.gradient_norms = norms(gradients, watch.device)
+        watch.measured = True
         for monitor in self.monitors:
             if self.step % monitor.every == 0:
-                self._values |= monitor.before_update(parameters, norms)
-        if self.clip_norm is not None:
-            coefficient = (self.clip_norm / (total + 1e-6)).clamp(max=1.0)
-            if len({gradient.device for gradient in gradients}) == 1:
-                torch._foreach_mul_(gradients, coefficient.to(gradients[0].device))
-            else:
-                for gradient in gradients:
-                    gradient.mul_(coefficient.to(gradient.device))
-            self._values["clip_coefficient"] = coefficient
+                self._values |= monitor.before_update(parameters, watch.gradient_norms)  # type: ignore[arg-type]
+        total: Tensor = watch.gradient_norms.norm()
+        return total
 
     @torch.no_grad()
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if len(args) > 1 or kwargs.get("closure") is not None:  # args[0] is the optimizer
+        if any(value is not None for value in (*args[1:], kwargs.get("closure"))):
             raise NotReplayableError(
                 f"{type(optimizer).__name__}.step was given a closure, which evaluates the loss "
                 "again inside the update; use an optimizer that is stepped without one"
             )
-        self._depth += 1
-        if self._depth > 1:
+        watch = self._by_optimizer[id(optimizer)]
+        watch.depth += 1
+        if watch.depth > 1:
             return
+        watch.look_again()
         if self.scaler is None:
-            self._measure_gradients()
-        self._lr = self._rate()
-        self._changes.lend(optimizer, lr_scale=self.lr_scale(self.step))
-        self._before = torch.cat([view.to(self._parameters[0].device) for view in self._views])
+            self._measure_gradients(watch)
+        watch.update_begins(self.lr_scale(self.step))
 
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._depth -= 1
-        if self._depth:
+        watch = self._by_optimizer[id(optimizer)]
+        watch.depth -= 1
+        if watch.depth:
             return
-        self._changes.take_back(optimizer)
-        after = torch.cat([view.to(self._parameters[0].device) for view in self._views])
-        assert self._before is not None
-        before = self._before.float()
-        self._values["update_ratio"] = (after.float() - before).norm() / before.norm()
-        self._measure_parameters()
-
-    def _rate(self) -> Any:
-        rate = self._changes.rate(self.optimizer, lr_scale=self.lr_scale(self.step))
-        return rate.clone() if isinstance(rate, Tensor) else rate  # a schedule writes into it
+        watch.update_made()
+        self._update_over(watch)
 
     @torch.no_grad()
-    def _measure_parameters(self) -> None:
-        self._param_norms = _norms(self._parameters, self._parameters[0].device)
-        self._values["param_norm"] = self._param_norms.norm()
-        self._digest = parameter_digest(self._parameters)
+    def _update_over(self, watch: UpdateWatch) -> None:
+        watch.measured = False
+        if watch not in self._stepped:
+            self._stepped.append(watch)
+        parameters = self.parameters
+        self._parameter_norms = norms(parameters, self._device)
+        self._digest = parameter_digest(parameters)
         for monitor in self.monitors:
             if self.step % monitor.every == 0:
                 self._values |= monitor.after_update()
@@ -237,11 +274,29 @@ class Boundary:
 
     def fetch(self, loss: Tensor, metrics: Mapping[str, Tensor]) -> Measured:
         """Bring everything measured since `begin` to the host, in one transfer."""
-        device = self._parameters[0].device
-        values = {"loss": loss} | self._values | dict(metrics)
         assert self._digest is not None
+        assert self._parameter_norms is not None
+        stepped = self._stepped
+        gradients = [w.gradient_norms for w in stepped if w.gradient_norms is not None]
+        values = {
+            "loss": loss,
+            "grad_norm": self._together([part.norm() for part in gradients]),
+            "param_norm": self._parameter_norms.norm(),
+        }
+        coefficients = [w.coefficient for w in stepped if w.coefficient is not None]
+        if coefficients:
+            values["clip_coefficient"] = torch.stack(
+                [each.to(self._device) for each in coefficients]
+            ).min()
+        moved = [(w.distance, w.size) for w in stepped if w.distance is not None]
+        if moved:
+            far = self._together([distance for distance, _ in moved])
+            values["update_ratio"] = far / self._together(
+                [size for _, size in moved if size is not None]
+            )
+        values |= self._values | dict(metrics)
         floats = torch.stack(
-            [value.detach().to(device, torch.float64) for value in values.values()]
+            [value.detach().to(self._device, torch.float64) for value in values.values()]
         )
         # Doubles travel as their bits, so that the integer digest can come along.
         bits = torch.cat([floats.view(torch.int64), self._digest.reshape(1)]).tolist()
@@ -251,7 +306,7 @@ class Boundary:
         grad_norm, param_norm = found.pop("grad_norm"), found.pop("param_norm")
         update_ratio = found.pop("update_ratio", 0.0)
         return Measured(
-            lr=float(self._lr),
+            lr=float(self._rate()),
             loss=found.pop("loss"),
             grad_norm=grad_norm,
             clip_coefficient=found.pop("clip_coefficient", 1.0),
@@ -259,29 +314,22 @@ class Boundary:
             param_norm=param_norm,
             skipped=self._changes.freezes
             or (self.scaler is not None and grad_norm - grad_norm != 0 and update_ratio == 0),
-            nonfinite_grads=_count_nonfinite(grad_norm, self._grad_norms),
-            nonfinite_params=_count_nonfinite(param_norm, self._param_norms),
+            nonfinite_grads=sum(_count_nonfinite(grad_norm, part) for part in gradients),
+            nonfinite_params=_count_nonfinite(param_norm, self._parameter_norms),
             digest=f"{(bits[-1] ^ (loss_bits * 31)) & (2**64 - 1):016x}",
             metrics=found,
         )
 
+    def _rate(self) -> Any:
+        """Return the rate of the first optimizer that stepped, in the order they were given."""
+        return next(watch.rate for watch in self._watches if watch in self._stepped)
 
-def _sample(parameter: Tensor) -> Tensor:
-    """Return a view of about `SAMPLED` elements spread over the parameter."""
-    detached = parameter.detach()
-    if not detached.is_contiguous():
-        return detached[(0,) * (detached.dim() - 1)]
-    flat = detached.view(-1)
-    return flat[:: max(1, flat.numel() // SAMPLED)]
-
-
-def _norms(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Return the L2 norm of each tensor, shape (len(tensors),), in float32 or wider."""
-    if not tensors:
-        return torch.zeros(1, device=device)
-    wide = torch.float64 if tensors[0].dtype == torch.float64 else torch.float32
-    norms = torch._foreach_norm([tensor.detach() for tensor in tensors], 2, dtype=wide)
-    return torch.stack([norm.to(device) for norm in norms])
+    def _together(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the L2 norm of what the parts are the norms of."""
+        if len(parts) == 1:
+            return parts[0]
+        whole: Tensor = torch.stack([part.to(self._device) for part in parts]).norm()
+        return whole
 
 
 def _count_nonfinite(total: float, norms: Tensor | None) -> int:

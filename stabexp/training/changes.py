@@ -28,8 +28,10 @@ class Changes:
     """Everything a run's interventions change in model, batches and updates."""
 
     def __init__(self, interventions: Sequence[Intervention] = ()) -> None:
-        self.update = UpdateChanges(interventions)
-        """What is different about every update."""
+        self._interventions = interventions
+        self._updates: dict[int, UpdateChanges] = {}
+        self.freezes = any(item.freezes() for item in interventions)
+        """Whether no update is applied at all."""
         self._initial_scale = math.prod(item.initial_scale() for item in interventions)
         self._narrows = any(item.narrows_weights() for item in interventions)
         self._exact = [name for item in interventions for name in item.exact_modules()]
@@ -44,20 +46,29 @@ class Changes:
         self._run = ExitStack()
         self._batch = ExitStack()
 
-    def begin(self, model: nn.Module, optimizer: Optimizer, *, scratch: bool) -> None:
+    def update_of(self, optimizer: Optimizer) -> UpdateChanges:
+        """Return what is different about every update of one optimizer."""
+        if id(optimizer) not in self._updates:
+            self._updates[id(optimizer)] = UpdateChanges(self._interventions)
+        return self._updates[id(optimizer)]
+
+    def begin(
+        self, model: nn.Module, optimizers: Optimizer | Sequence[Optimizer], *, scratch: bool
+    ) -> None:
         """Change what is changed once; call it when the state was restored.
 
         Args:
             model: The model as the loop uses it, compiled or not.
-            optimizer: The optimizer the loop steps.
+            optimizers: The optimizers the loop steps.
             scratch: Whether the weights are those the training started with.
 
         Raises:
             ConfigError: If a dose names a module or an option that is not there.
         """
-        if self._empties_state:
-            empty_state(optimizer)
-        self.update.begin(model, optimizer)
+        for optimizer in [optimizers] if isinstance(optimizers, Optimizer) else optimizers:
+            if self._empties_state:
+                empty_state(optimizer)
+            self.update_of(optimizer).begin(model, optimizer)
         if self._safe:
             self._modes = _safe_modes(self._safe)
         if self._exact:

@@ -41,7 +41,7 @@ class SampleOrder:
         if size < 1:
             raise NotReplayableError("the dataset is empty; a training needs at least one sample")
         self.size, self.seed, self.shuffle, self.salt = size, seed, shuffle, salt
-        self._instead = _substitutes(replaced, size)
+        self._instead = substitutes(replaced, size)
         self._pass = lru_cache(maxsize=4)(self._permutation)
 
     def _permutation(self, number: int) -> list[int]:
@@ -60,7 +60,8 @@ class SampleOrder:
         return [self._instead.get(i, i) for i in result] if self._instead else result
 
 
-def _substitutes(replaced: frozenset[int], size: int) -> dict[int, int]:
+def substitutes(replaced: frozenset[int], size: int) -> dict[int, int]:
+    """Return, for every sample to be replaced, the next one in the dataset that stays."""
     if len(replaced & set(range(size))) == size:
         raise NotReplayableError("every sample of the dataset is to be replaced; leave some")
     found = {}

@@ -36,7 +36,7 @@ def execute(program: Program, run: Run, *, on_ready: Callable[[], object] = lamb
         raise TrainingError(_where(error, run)) from error
     finally:
         run.close()  # an error's traceback would keep the loop, and with it the hooks, alive
-    if run.last_record is None and run.step < run.until:
+    if run.last_record is None and not run.over:
         raise TrainingError(
             "the training function returned without making a step; "
             "does it loop over run.steps(...) and call optimizer.step()?"

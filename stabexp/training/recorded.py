@@ -14,6 +14,7 @@ from stabexp.tracking.run_directory import DIVERGENCE, RunDirectory
 from stabexp.training.execute import execute, fingerprint_of
 from stabexp.training.fork import Fork
 from stabexp.training.run import Run
+from stabexp.training.seen import LOOP, ramp
 from stabexp.training.settings import Program
 
 
@@ -110,7 +111,7 @@ def train_recorded(
         seconds=time.monotonic() - started,
         delivered=False,
         tracking_uri=directory.manifest.tracking_uri,
-        notices=tuple(dict.fromkeys(notices)),
+        notices=tuple(dict.fromkeys([*notices, *handle.notices])),
     )
 
 
@@ -162,8 +163,13 @@ def _publish(directory: RunDirectory, handle: Run, trivial_loss: float | None) -
     """Hand the files of a run to MLflow, as far as they exist."""
     facts = {"dataset_size": handle.dataset_size, "trivial_loss": trivial_loss}
     directory.write_json("data.json", facts)
+    if seen := handle.seen():
+        records = directory.read_steps()
+        rates = {"lr": max((r.lr for r in records), default=None), "warmup_steps": ramp(records)}
+        directory.write_json(LOOP, seen | rates)
     for name in (
         "experiment.yaml",
+        LOOP,
         "fingerprint.json",
         "environment.txt",
         "steps.jsonl",

@@ -4,39 +4,40 @@ The loop is the user's. `run.steps(...)` yields batches, `run.log(loss)` names t
 the two the optimizer boundary measures and, in a replay, changes one thing. When the loop asks for
 the next batch after an update, the step is complete: it is recorded, judged, and where due a
 checkpoint is taken.
+
+A trainer that owns its loop says the same with five calls: `begin`, `begin_step`, `batch`, `log`,
+`end_step`. `steps` is made of them.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stabexp import detectors as detection
 from stabexp import interventions as changing
 from stabexp import monitors as measuring
-from stabexp.detectors.good import MARGIN
-from stabexp.errors import CheckpointError, NotReplayableError, TrainingError
-from stabexp.instruments.base import Instrument, Watched
+from stabexp.errors import NotReplayableError, TrainingError
+from stabexp.instruments.base import Instrument
 from stabexp.records import Divergence, StepRecord
 from stabexp.state.checkpoints import CheckpointStore
+from stabexp.state.plain_values import from_plain
 from stabexp.state.snapshot import Snapshot, Stateful, capture, restore
-from stabexp.training.boundary import Boundary, step_record
-from stabexp.training.changes import Changes
-from stabexp.training.data import BatchSource, to_device
+from stabexp.training.asked import Asked
+from stabexp.training.data import to_device
+from stabexp.training.data_plan import DataPlan
+from stabexp.training.feeds import END, DataPosition, Feed, batch_length, feed_of
 from stabexp.training.fork import Fork
+from stabexp.training.hooks import Hooks
+from stabexp.training.keeper import Keeper
+from stabexp.training.parts import Parts, parts_of
 from stabexp.training.precision import FORMATS, NumberFormat, autocast, make_scaler
 from stabexp.training.settings import RunSettings
-
-PATIENCE = 1024
-"""Batches without an update after which a loop is taken for one that never updates."""
-
-HISTORY = 100
-"""Losses and gradient norms that the emergency snapshot keeps (source row A1)."""
+from stabexp.training.step_ledger import PATIENCE, StepLedger
 
 
 class Run:
@@ -64,7 +65,7 @@ class Run:
             settings: What the training is.
             fork: Where to start instead of at step 0.
             interventions: What to change, besides `settings.interventions`.
-            until: One past the last step; None for `settings.steps`.
+            until: One past the last step; None for `settings.steps`, else the trainer decides.
             save_at: In a replay, the steps before which a checkpoint is saved.
             keep_saving: Save checkpoints at the settings' interval; trials save at `save_at` only.
             checkpoints: Where states are saved; None saves none.
@@ -77,37 +78,48 @@ class Run:
         self.settings = settings
         self.fork = fork
         self.until = settings.steps if until is None else until
-        self.save_at = save_at
-        self.keep_saving = keep_saving
-        self.checkpoints = checkpoints
-        self.step = 0
+        """One past the last step; None as long as the trainer decides."""
+        self.step = 0 if fork is None else fork.step
         """The update being made, from 0."""
         self.position = 0
         """Samples consumed so far."""
         self.divergence: Divergence | None = None
         self.last_record: StepRecord | None = None
-        self.dataset_size: int | None = None
-        """Samples in one pass over the data; known once `steps` was called."""
+        self.planned_steps = settings.steps
+        """How many updates the whole training has, None while that is not known."""
         self.dataset: Any = None
-        """The map-style dataset; known once `steps` was called."""
+        """The map-style dataset; known once the training has begun."""
         self.used_autocast = False
-        """Whether the training function asked for `autocast()`: only then can precision change."""
-        self._interventions = (*changing.build(settings.interventions), *interventions)
-        self._on_step = on_step
+        """Whether the training function asked for `autocast()`."""
+        self.notices: list[str] = []
+        """What the user should know about this run, in plain sentences."""
+        self.replaying = not keep_saving
+        """Whether this is a replay: a time to leave out logging, evaluation and printing."""
+        every = (*changing.build(settings.interventions), *interventions)
+        self.data_plan = DataPlan.of(every)
+        """What is different about the data."""
+        self._asked = Asked(settings, every)
         self._on_divergence = on_divergence
-        self._detectors = detection.build(settings.detectors) if judged else ()
-        self._instruments = instruments
-        self._changes = Changes(self._interventions)
-        self._monitors = measuring.build({**settings.monitors, **(extra_monitors or {})})
-        self._window = max(detection.history_needed(self._detectors), HISTORY)
-        self._history: list[StepRecord] = list(fork.records if fork else ())
-        self._objects: dict[str, Stateful | None] = {}
-        self._losses: list[Tensor] = []
-        self._metrics: dict[str, Tensor] = {}
-        self._ids: list[int] = []
+        self._hooks = Hooks(
+            self._asked,
+            every,
+            monitors=measuring.build({**settings.monitors, **(extra_monitors or {})}),
+            instruments=instruments,
+        )
+        self._ledger = StepLedger(
+            detection.build(settings.detectors) if judged else (),
+            before=fork.records if fork else (),
+            on_step=on_step,
+        )
+        self._keeper = Keeper(
+            checkpoints, every=settings.checkpoint_every, keep_saving=keep_saving, save_at=save_at
+        )
+        self._parts: Parts | None = None
+        self._data: DataPosition | None = None
+        self._snapshot: Snapshot | None = None
+        self._save_due = False
         self._loop: Generator[Any, None, None] | None = None
         self._made_scaler = False
-        self._clock = time.perf_counter()
 
     @property
     def device(self) -> torch.device:
@@ -115,12 +127,24 @@ class Run:
         return torch.device(self.settings.device)
 
     @property
+    def dataset_size(self) -> int | None:
+        """Samples in one pass over the data; None when not known."""
+        return None if self.dataset is None else len(self.dataset)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to be done: the last step was made, or the run diverged."""
+        return self.divergence is not None or (self.until is not None and self.step >= self.until)
+
+    @property
+    def precision_changed(self) -> bool:
+        """Whether a change of precision took hold anywhere."""
+        return self.used_autocast or self._hooks.format_changed
+
+    @property
     def number_format(self) -> NumberFormat:
         """The precision in force, interventions included."""
-        name = self.settings.precision
-        for item in self._interventions:
-            name = item.precision(name)
-        return FORMATS[name]
+        return self._asked.other_format() or FORMATS[self.settings.precision]
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context for the forward pass and the loss, as the precision asks."""
@@ -142,242 +166,233 @@ class Run:
         """
         if loss.numel() != 1:
             raise TrainingError(f"run.log: the loss has {loss.numel()} elements, expected one")
-        for instrument in self._instruments:
-            instrument.logged(loss)
-        self._losses.append(loss.detach().reshape(()))
-        for name, value in metrics.items():
-            self._metrics[name] = torch.as_tensor(value).detach()
+        self._hooks.logged(loss)
+        self._ledger.log(
+            loss.detach().reshape(()),
+            {name: torch.as_tensor(value).detach() for name, value in metrics.items()},
+        )
+
+    @property
+    def parts(self) -> Parts:
+        """What is trained; known once the training has begun."""
+        if self._parts is None:
+            raise TrainingError("run.parts: the training has not begun; call run.steps first")
+        return self._parts
+
+    def notice(self, text: str) -> None:
+        """Tell the user something about this run, once."""
+        if text not in self.notices:
+            self.notices.append(text)
 
     def steps(
         self,
         data: Any,
         *,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        scheduler: Stateful | None = None,
+        model: Any,
+        optimizer: Any,
+        scheduler: Any = None,
         scaler: torch.amp.GradScaler | None = None,
         batch_size: int | None = None,
+        epochs: int | None = None,
         extra: Mapping[str, Stateful] | None = None,
     ) -> Iterator[Any]:
         """Yield batches until the run is over: its last step, or the step at which it diverged.
 
         Args:
-            data: A map-style dataset, or a DataLoader over one; its batches are tensors or tuples,
-                lists and dicts of them, and are moved to the run's device.
-            model: The model; its parameters and buffers are part of the state.
-            optimizer: Stepped by the loop, once per update, without a closure.
-            scheduler: Learning-rate scheduler, stepped by the loop.
+            data: A map-style dataset, a DataLoader, or anything that iterates from its beginning;
+                batches of tensors, or tuples, lists and dicts of them, come on the run's device.
+            model: The model, or several by name; parameters and buffers are part of the state.
+            optimizer: Stepped by the loop, once per update, without a closure; or several by name:
+                then a step is all that is updated on one batch.
+            scheduler: Learning-rate scheduler, or several, stepped by the loop.
             scaler: Gradient scaler, stepped by the loop in place of the optimizer.
             batch_size: Samples per (micro-)batch; None takes the loader's or the settings'.
+            epochs: Passes over the data, where the settings do not say how many steps.
             extra: Anything else that decides the next step and has a state_dict, by name.
 
         Raises:
             NotReplayableError: If something here cannot be put back exactly.
+            TrainingError: If neither `epochs` nor the settings say when to end.
         """
-        if self._loop is not None:
+        if self._parts is not None:
             raise NotReplayableError("run.steps was called twice; one run is one loop over steps")
+        if self.until is None and epochs is None:
+            raise TrainingError(
+                "run.steps: when does the training end? set steps: in the experiment, or pass "
+                "epochs= to run.steps"
+            )
+        feed = feed_of(data, self, batch_size=batch_size, epochs=epochs)
+        given = {"scheduler": scheduler, "scaler": scaler, "extra": extra}
+        self.begin(model=model, optimizer=optimizer, data=feed, **given)
+        self._loop = self._yielded(feed)
+        return self._loop
+
+    def _yielded(self, feed: Feed) -> Generator[Any, None, None]:
+        try:
+            feed.start(self.position)
+            if not feed.reads_first:
+                self.begin_step()
+            while not self.over:
+                batch = feed.read()
+                if batch is END:
+                    break
+                self.begin_step()
+                with self.batch(to_device(batch, self.device)) as changed:
+                    yield changed
+                self.end_step()
+                if not feed.reads_first:
+                    self.begin_step()
+        finally:
+            self._shut()
+            feed.close()
+
+    def begin(
+        self,
+        *,
+        model: Any,
+        optimizer: Any,
+        scheduler: Any = None,
+        scaler: torch.amp.GradScaler | None = None,
+        extra: Mapping[str, Any] | None = None,
+        data: DataPosition | None = None,
+        total_steps: int | None = None,
+    ) -> None:
+        """Tell the run what is trained, from inside a trainer that owns its loop.
+
+        In a replay the data is told where to start; everything else is put back by the first
+        `begin_step`.
+
+        Args:
+            model, optimizer, scheduler, scaler, extra: As in `steps`.
+            data: What watches the data, such as a `LoaderWatch`.
+            total_steps: How many updates the trainer will make in all, None if not known.
+
+        Raises:
+            NotReplayableError: If something here cannot be put back exactly.
+            CheckpointError: If the state to start from cannot be read.
+        """
+        if self._parts is not None:
+            raise NotReplayableError("run.begin was called twice; one run is one training")
         if self._made_scaler and scaler is None:
             raise NotReplayableError(
                 "run.steps: run.scaler() made a scaler, which is part of the state; pass scaler="
             )
-        self._objects = {
-            "model": model,
-            "optimizer": optimizer,
-            "scheduler": scheduler,
-            "scaler": scaler,
-            **(extra or {}),
-        }
-        source = BatchSource(
-            data,
-            batch_size=batch_size or self.settings.batch_size,
-            workers=self.settings.loader_workers,
-            seed=self.settings.seed,
+        self._parts = parts_of(
+            model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, extra=extra
         )
-        self.dataset, self.dataset_size = source.dataset, len(source.dataset)
-        self._loop = self._batches(source)
-        return self._loop
+        self._data = data
+        self.dataset = getattr(data, "dataset", None)
+        if self.planned_steps is None:
+            self.planned_steps = total_steps
+        if self.until is None:
+            self.until = total_steps
+        if self.fork is not None:
+            self._snapshot = CheckpointStore.reader(self.fork.checkpoints).load(self.fork.step)
+            self.step = int(self._snapshot.extra["step"])
+            self.position = int(self._snapshot.extra["position"])
+            if data is not None and (state := self._snapshot.extra.get("data")):
+                data.load_state_dict(from_plain(state))
+        self._hooks.watch_autocast()
 
-    def _batches(self, source: BatchSource) -> Generator[Any, None, None]:
-        objects: dict[str, Any] = self._objects
-        salt = max((item.shuffle_salt() for item in self._interventions), default=0)
-        multiple = max((item.batch_multiple() for item in self._interventions), default=1)
-        assert source.batch_size is not None
-        size = source.batch_size * multiple
-        patience = size * max(PATIENCE, 2 * self.settings.accumulate)
-        shown = next((b for i in self._interventions if (b := i.batches()) is not None), ())
-        self._begin()
-        try:
-            self._changes.begin(
-                objects["model"], objects["optimizer"], scratch=self.fork is None or self.step == 0
-            )
-            boundary = self._boundary()
-        except BaseException:
-            self._changes.end()
-            raise
-        self._attach_instruments()
-        replaced = frozenset[int]().union(*(i.replaced_samples() for i in self._interventions))
-        order = source.order(salt=salt, replaced=replaced)
-        batches = source.batches(order, position=self.position, size=size, first=shown)
-        try:
-            boundary.begin(self.step)
-            while self.step < self.until and self.divergence is None:
-                ids, batch = next(batches)
-                self._ids += ids
-                yield from self._handed_out(ids, to_device(batch, self.device))
-                if boundary.updated:
-                    self._finish_step(boundary)
-                elif len(self._ids) >= patience:
-                    raise TrainingError(
-                        f"step {self.step}: {len(self._ids) // size} batches came without an "
-                        "update; does the loop call step() on the optimizer given to run.steps?"
-                    )
-        finally:
-            if boundary.updated and self._losses:  # the loop broke off after an update
-                self._finish_step(boundary)
-            boundary.close()
-            self._changes.end()
-            for instrument in self._instruments:
-                instrument.detach()
-            batches.close()  # type: ignore[attr-defined]
+    def begin_step(self) -> None:
+        """Put a fork's state back, or save the state if due: a step's batches are there, unused."""
+        if self._hooks.boundary is None:
+            self._open()
+        elif self._save_due:
+            self._save()
 
-    def _boundary(self) -> Boundary:
-        objects: dict[str, Any] = self._objects
-        return Boundary(
-            objects["model"],
-            objects["optimizer"],
-            scaler=objects["scaler"],
-            monitors=self._monitors,
-            clip_norm=self._clip_norm(),
-            lr_scale=self._lr_scale,
-            changes=self._changes,
-        )
-
-    def _attach_instruments(self) -> None:
-        if not self._instruments:
-            return
-        objects: dict[str, Any] = self._objects
-        known = ("model", "optimizer", "scaler", "scheduler")
-        watched = Watched(
-            **{name: objects[name] for name in known},
+    def _open(self) -> None:
+        self._hooks.change_weights(self.parts)
+        if self._snapshot is not None:
+            restore(self._snapshot, self.parts.objects, optional=("scaler",))
+            self._snapshot = None
+        elif self._keeper.keep_saving:
+            self._save()
+        self._hooks.put_up(
+            self.parts,
+            step=self.step,
+            scratch=self.fork is None or self.step == 0,
             accumulate=self.settings.accumulate,
-            dataset_size=self.dataset_size,
-            extra={name: value for name, value in objects.items() if name not in known},
+            samples=self.dataset_size,
         )
-        for instrument in self._instruments:
-            instrument.attach(watched)
 
-    def _handed_out(self, ids: Sequence[int], batch: Any) -> Iterator[Any]:
-        """Yield one batch, with changes and instruments around the loop's work on it."""
-        batch = self._changes.batch_begins(batch)
-        begun: list[Instrument] = []
-        try:
-            for instrument in self._instruments:
-                instrument.batch_begins(self.step, ids, batch)
-                begun.append(instrument)
-            yield batch
-        finally:
-            for instrument in reversed(begun):
-                instrument.batch_ends()
-            self._changes.batch_ends()
+    @contextmanager
+    def batch(self, batch: Any) -> Iterator[Any]:
+        """Put changes and instruments around the trainer's work on one (micro-)batch.
+
+        The value of the `with` is the batch to work on.
+        """
+        ids = () if self._data is None else self._data.use()
+        self._ledger.add_batch(ids, len(ids) or batch_length(batch))
+        with self._hooks.around(batch, step=self.step, ids=ids) as changed:
+            yield changed
+
+    def end_step(self) -> bool:
+        """Record and judge the step, if an update was made; return whether the run goes on."""
+        boundary = self._hooks.boundary
+        if boundary is not None and boundary.updated:
+            self._finish_step()
+        elif self._ledger.batches >= max(PATIENCE, 2 * self.settings.accumulate):
+            raise TrainingError(
+                f"step {self.step}: {self._ledger.batches} batches came without an update; does "
+                "the loop call step() on the optimizer given to run.steps?"
+            )
+        return not self.over
 
     def close(self) -> None:
         """End the loop wherever it is: record a last update, and take every hook back."""
         if self._loop is not None:
             self._loop.close()
+        self._shut()
 
-    def _clip_norm(self) -> float | None:
-        norm = self.settings.clip_norm
-        for item in self._interventions:
-            norm = item.clip_norm(norm)
-        return norm
+    def _shut(self) -> None:
+        boundary = self._hooks.boundary
+        try:
+            if boundary is not None and boundary.updated and self._ledger.logged:
+                self._finish_step()  # the loop broke off after an update
+        finally:
+            self._hooks.take_down()
 
-    def _lr_scale(self, step: int) -> float:
-        scale = 1.0
-        for item in self._interventions:
-            scale *= item.lr_scale(step, warmup_steps=self.settings.warmup_steps)
-        return scale
-
-    def _begin(self) -> None:
-        if self.fork is None:
-            if self.keep_saving:
-                self._save()
-            return
-        snapshot = CheckpointStore.reader(self.fork.checkpoints).load(self.fork.step)
-        restore(snapshot, self._objects, optional=("scaler",))
-        self.step = int(snapshot.extra["step"])
-        self.position = int(snapshot.extra["position"])
+    def seen(self) -> dict[str, Any]:
+        """Return what the loop was seen to do, whoever wrote it; empty before the first step."""
+        if self.last_record is None:
+            return {}
+        return self._hooks.seen(self.parts, self._ledger.largest) | {"steps": self.planned_steps}
 
     def snapshot(self) -> Snapshot:
         """Return a copy of everything that decides the next step."""
-        return capture(self._objects, extra={"step": self.step, "position": self.position})
+        extra: dict[str, Any] = {"step": self.step, "position": self.position}
+        if self._data is not None and (state := self._data.state_dict()):
+            extra["data"] = dict(state)
+        return capture(self.parts.objects, extra=extra)
 
     def _save(self) -> None:
-        if self.checkpoints is None:
-            return
+        self._save_due = False
         finite = self.last_record is None or self.last_record.nonfinite_params == 0
-        try:
-            self.checkpoints.save(self.step, self.snapshot(), finite=finite)
-        except CheckpointError:
-            # The store keeps the reason in `failure`. A full disk must not end a healthy training.
-            return
+        self._keeper.save(self.step, self.snapshot, finite=finite)
 
-    def _finish_step(self, boundary: Boundary) -> None:
+    def _finish_step(self) -> None:
+        boundary = self._hooks.boundary
+        assert boundary is not None
         boundary.updated = False  # whatever goes wrong below, this step is not finished twice
-        if not self._losses:
-            raise TrainingError(
-                f"step {self.step}: run.log(loss) was not called, so the step cannot be judged"
-            )
-        loss = self._losses[0] if len(self._losses) == 1 else torch.stack(self._losses).mean()
-        measured = boundary.fetch(loss, self._metrics)
-        now = time.perf_counter()
-        scaler = self._objects["scaler"]
-        record = step_record(
-            measured,
-            step=self.step,
-            position=self.position,
-            sample_ids=self._ids,
-            loss_scale=scaler.get_scale() if isinstance(scaler, torch.amp.GradScaler) else None,
-            seconds=now - self._clock,
+        record = self._ledger.record(
+            boundary, self.parts.scaler, step=self.step, position=self.position
         )
-        self._clock = now
         self.last_record = record
-        self._remember(record)
-        if self._on_step is not None:
-            self._on_step(record)
-        self._losses, self._metrics, self._ids = [], {}, []
         self.step += 1
         self.position += record.batch_size
-        for instrument in self._instruments:
-            instrument.update_ends(record.step)
+        self._hooks.update_ends(record.step)
         boundary.begin(self.step)
-        self.divergence = detection.judge(self._detectors, self._history)
+        self.divergence = self._ledger.judge()
+        self._save_due = False
         if self.divergence is not None:
-            if self.keep_saving:
+            if self._keeper.keep_saving:
                 self._save()
             if self._on_divergence is not None:
-                self._on_divergence(self.divergence, tuple(self._history))
-        elif self._checkpoint_due():
-            self._protect_last_good()  # before the save, which removes older ones in the background
-            self._save()
-
-    def _remember(self, record: StepRecord) -> None:
-        """Keep the run's first record, which says where the loss began, and the latest ones."""
-        self._history.append(record)
-        if len(self._history) > 2 * self._window:
-            del self._history[1 : -self._window]
-
-    def _checkpoint_due(self) -> bool:
-        if self.keep_saving:
-            return self.step % self.settings.checkpoint_every == 0
-        return self.step in self.save_at
-
-    def _protect_last_good(self) -> None:
-        """Keep the newest state that looks good from a distance, and those not yet distant."""
-        if self.checkpoints is None or not self.keep_saving:
-            return
-        steps = [info.step for info in self.checkpoints.infos() if info.finite]
-        seen = self.step - 2 * self.settings.checkpoint_every
-        good = detection.last_good_step(tuple(self._history), seen, steps)
-        young = [step for step in steps if step > seen - MARGIN]
-        with suppress(CheckpointError, OSError):  # as in `_save`
-            self.checkpoints.protect(*young, *(() if good is None else (good,)))
+                self._on_divergence(self.divergence, tuple(self._ledger.history))
+        elif self._keeper.due(self.step):
+            # Before the save, which removes older ones in the background.
+            self._keeper.protect_last_good(self.step, self._ledger.history)
+            self._save_due = True
+            if self.over:
+                self._save()

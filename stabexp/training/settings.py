@@ -17,8 +17,8 @@ class RunSettings:
 
     name: str
     seed: int = 0
-    steps: int = 100
-    """How many optimizer updates the training makes in all."""
+    steps: int | None = 100
+    """How many optimizer updates the training makes in all; None when its own code decides."""
     device: str = "cpu"
     deterministic: bool = True
     threads: int | None = None

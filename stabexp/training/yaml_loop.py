@@ -22,6 +22,7 @@ def yaml_loop(
 
     def train(run: Run) -> None:
         settings = run.settings
+        assert settings.steps is not None
         model = task.model().to(run.device, run.number_format.weights)
         optimizer = optimizer_settings.build(model.parameters())
         scheduler = schedule.build(optimizer, settings.steps)

@@ -118,7 +118,7 @@ def course(
             opt,
             scaler=scaler,
             monitors=(),
-            clip_norm=None,
+            clip=lambda configured: configured,
             lr_scale=lambda step: 1.0,
             changes=changes,
         )

@@ -114,9 +114,9 @@ def test_a_compiled_model_has_the_names_of_the_model_inside():
     before = model.head.weight.detach().clone()
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    changes.update.lend(made, lr_scale=1.0)
+    changes.update_of(made).lend(made, lr_scale=1.0)
     made.step()
-    changes.update.take_back(made)
+    changes.update_of(made).take_back(made)
     changes.end()
     assert torch.equal(model.head.weight, before)
     assert model.norm.weight.min() < 1.0
@@ -130,9 +130,9 @@ def test_a_weight_with_two_names_has_the_smaller_factor():
     changes.begin(model, made, scratch=True)
     model["embed"].weight.grad = torch.ones(5, 4)
     before = model["embed"].weight.detach().clone()
-    changes.update.lend(made, lr_scale=1.0)
+    changes.update_of(made).lend(made, lr_scale=1.0)
     made.step()
-    changes.update.take_back(made)
+    changes.update_of(made).take_back(made)
     assert torch.equal(model["embed"].weight, before)
 
 

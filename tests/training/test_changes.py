@@ -133,7 +133,7 @@ def test_an_update_that_raises_gives_the_groups_back():
         optimizer,
         scaler=None,
         monitors=(),
-        clip_norm=None,
+        clip=lambda configured: configured,
         lr_scale=lambda step: 0.1,
         changes=changes,
     )

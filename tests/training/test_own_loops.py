@@ -187,7 +187,23 @@ def test_the_line_named_is_the_users_own(own, train, tmp_path):
                     run.log(closure())
                     optimizer.step(closure)
             """,
-            "LBFGS.step was given a closure",
+            "is an LBFGS, which evaluates the loss several times",
+            id="LBFGS",
+        ),
+        pytest.param(
+            """
+            def train(run):
+                data, model, optimizer = parts()
+                for x, y in run.steps(data, model=model, optimizer=optimizer):
+                    def closure():
+                        optimizer.zero_grad()
+                        loss = (model(x) - y).pow(2).mean()
+                        loss.backward()
+                        return loss
+                    run.log(closure())
+                    optimizer.step(closure)
+            """,
+            ".step was given a closure",
             id="closure",
         ),
         pytest.param(
@@ -297,7 +313,7 @@ def test_all_objects_are_left_without_hooks(own, train, precision):
     held = {}
     made = own(COMPLETE, precision=precision, monitors={"half_range": None, "layers": None})
     _, run = train(made)
-    held.update(run._objects)
+    held.update(run.parts.objects)
     assert not held["optimizer"]._optimizer_step_pre_hooks
     assert not any(module._forward_hooks for module in held["model"].modules())
     assert "step" not in vars(held["scaler"] or torch.amp.GradScaler("cpu"))
