@@ -15,6 +15,7 @@ _HOMES = {
     "check": "stabexp.api",
     "replay": "stabexp.api",
     "compare": "stabexp.api",
+    "diagnose": "stabexp.api",
     "load": "stabexp.api",
     "RunResult": "stabexp.records",
     "Run": "stabexp.training",
@@ -22,6 +23,7 @@ _HOMES = {
     "Experiment": "stabexp.experiment",
     "Task": "stabexp.tasks",
     "StepRecord": "stabexp.records",
+    "Diagnosis": "stabexp.diagnosis",
     "Divergence": "stabexp.records",
     "TrialRecord": "stabexp.records",
     "Verdict": "stabexp.records",
@@ -29,6 +31,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Diagnosis",
     "Divergence",
     "Experiment",
     "Fork",
@@ -43,13 +46,15 @@ __all__ = [
     "bisect",
     "check",
     "compare",
+    "diagnose",
     "load",
     "replay",
     "run",
 ]
 
 if TYPE_CHECKING:
-    from stabexp.api import bisect, check, compare, load, replay, run
+    from stabexp.api import bisect, check, compare, diagnose, load, replay, run
+    from stabexp.diagnosis import Diagnosis
     from stabexp.errors import StabexpError
     from stabexp.experiment import Experiment
     from stabexp.records import Divergence, RunResult, StepRecord, TrialRecord, Verdict

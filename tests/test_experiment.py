@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from stabexp.experiment import (
     load,
     open_source,
     program,
+    setup_of,
 )
+from stabexp.experiment.program import ENDLESS
 
 GOOD = """\
 name: a good one
@@ -286,6 +289,61 @@ def test_the_digest_depends_on_what_decides_the_training_alone(write):
     }.items():
         other, _ = load(write(GOOD), [assignment])
         assert (other.digest() == base.digest()) is same, assignment
+
+
+OWN = "name: x\ntrain: own.py:train\n"
+SEEN = {
+    "steps": 640,
+    "lr": 0.3,
+    "warmup_steps": 12,
+    "weight_decay": 0.1,
+    "clip_norm": 2.0,
+    "precision": "bf16",
+    "micro_batch": 8,
+    "accumulate": 4,
+}
+
+
+def test_a_task_has_a_length_and_a_function_goes_on_as_long_as_it_does(write):
+    write("def train(run): pass\n", "own.py")
+    assert load(write(GOOD + "steps: null"))[0].steps == 200
+    assert load(write(OWN))[0].steps is None
+    assert load(write(OWN), ["steps=7"])[0].steps == 7
+    assert program(load(write(OWN))[0], base=write(OWN).parent).settings.steps is None
+    assert load(write(OWN + "schedule: {warmup_steps: 300}"))[0].schedule.warmup_steps == 300
+
+
+@pytest.mark.parametrize(
+    ("text", "observed", "expected"),
+    [
+        pytest.param(OWN, SEEN, SEEN | {"batch_size": 32}, id="only what was seen is known"),
+        pytest.param(OWN + "steps: 9", SEEN, {"steps": 9}, id="a length that was asked for"),
+        pytest.param(OWN + "clip: 1", SEEN, {"clip_norm": 1.0}, id="the lower clip norm decides"),
+        pytest.param(OWN + "clip: 3", SEEN, {"clip_norm": 2.0}, id="also when it is the loop's"),
+        pytest.param(
+            OWN + "interventions: {clip_norm: 0.5, warmup: 40, batch_size: 2}",
+            SEEN,
+            {"clip_norm": 0.5, "warmup_steps": 40, "micro_batch": 8},
+            id="interventions",
+        ),
+        pytest.param(
+            OWN + "batch: {size: 5, accumulate: 2}\ninterventions: {batch_size: 3}",
+            {"clip_norm": None},
+            {"batch_size": 30, "micro_batch": 15, "clip_norm": None, "lr": None, "steps": ENDLESS},
+            id="nothing was seen",
+        ),
+        pytest.param(
+            GOOD, SEEN, {"lr": 3e-4, "steps": 200, "clip_norm": 1.0, "batch_size": 32}, id="a task"
+        ),
+    ],
+)
+def test_what_a_loop_was_seen_to_do_fills_what_its_file_does_not_say(
+    write, text, observed, expected
+):
+    write("def train(run): pass\n", "own.py")
+    found = asdict(setup_of(load(write(text))[0], observed=observed))
+    wanted = {key: value for key, value in expected.items() if key != "accumulate"}
+    assert {key: found[key] for key in wanted} == wanted
 
 
 def test_flat_names_are_dotted_and_leave_out_what_is_none(write):

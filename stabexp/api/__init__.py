@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from stabexp.api.bisecting import bisect, check
 from stabexp.api.comparing import compare
+from stabexp.api.diagnosing import diagnose
 from stabexp.api.loading import Loaded, load
 from stabexp.api.replaying import replay
 from stabexp.api.training import resume, run
 
-__all__ = ["Loaded", "bisect", "check", "compare", "load", "replay", "resume", "run"]
+__all__ = ["Loaded", "bisect", "check", "compare", "diagnose", "load", "replay", "resume", "run"]

@@ -7,14 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stabexp import experiment as experiments
-from stabexp.api.runs import DRAIN_SECONDS, broken_off, experiment_of, not_a_run
+from stabexp.api.runs import (
+    DRAIN_SECONDS,
+    broken_off,
+    experiment_of,
+    not_a_run,
+    observed_loop,
+    refuse_while_loading,
+)
 from stabexp.bisection.bisect_directory import bisect_directory
 from stabexp.bisection.budget import Budget
 from stabexp.bisection.facts import undiverged
 from stabexp.errors import NotDivergedError, StabexpError
 from stabexp.records import Divergence, Verdict
 from stabexp.tracking import DEFAULT_ROOT, RunDirectory, exclusive, find_run
-from stabexp.tracking.uploader import start_uploader, wait_for_upload
+from stabexp.tracking.uploader import start_uploader, upload_problem, wait_for_upload
 
 if TYPE_CHECKING:
     from stabexp.bisection.trials import Progress
@@ -64,6 +71,7 @@ def bisect(
         BusyError: If it is being bisected by another process.
         ConfigError: If a wish cannot be fulfilled.
     """
+    refuse_while_loading("stabexp.bisect")
     run_directory = find_run(run_id, root)
     while run_directory.kind != "run" and (parent := run_directory.parent) is not None:
         run_directory = parent
@@ -183,14 +191,17 @@ def _bisect(
 
     uploader = start_uploader(run_directory.path)
     facts = run_directory.read_json("data.json")
+    setup = experiments.setup_of(
+        experiment, trivial_loss=facts.get("trivial_loss"), observed=observed_loop(run_directory)
+    )
     case = Case(
         run_id=run_directory.run_id,
         records=run_directory.read_steps(),
         divergence=divergence,
-        setup=experiments.setup_of(experiment, trivial_loss=facts.get("trivial_loss")),
+        setup=setup,
         dataset_size=facts["dataset_size"],
         own_loop=experiment.train is not None,
-        source=run_directory.read_json(experiments.SOURCE)["name"],
+        command=experiments.command_of(run_directory.read_json(experiments.SOURCE)),
     )
     storage = directory.path / "optuna.db"
     job, where = "stabexp.experiment:replay_job", {"directory": str(run_directory.path)}
@@ -220,6 +231,8 @@ def _bisect(
         uploader.poll()
     if not wait_for_upload(run_directory.path, drain_seconds) and progress is not None:
         uri = run_directory.manifest.tracking_uri
+        if problem := upload_problem(run_directory.path):
+            progress.note(f"warning: {problem}")
         progress.note(
             f"warning: {uri} has not received everything; the data is safe in "
             f"{run_directory.path}; send it later with stabexp sync"

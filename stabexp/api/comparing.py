@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stabexp import experiment as experiments
 from stabexp.api.runs import experiment_of, not_a_run
 from stabexp.tracking import DEFAULT_ROOT, RunDirectory, find_run
+from stabexp.tracking.muted import muted
 
 if TYPE_CHECKING:
     from stabexp.comparison import Asked, Comparison, Side
@@ -41,8 +42,14 @@ def compare(
     """
     from stabexp.comparison import compare as compare_sides
 
-    one, other = (_side(find_run(run_id, root)) for run_id in (first, second))
-    return compare_sides(one, other, replay=replay, search=search, steps=steps, progress=progress)
+    found = [find_run(run_id, root) for run_id in (first, second)]
+    one, other = (_side(directory) for directory in found)
+    sources = [directory.read_json(experiments.SOURCE) for directory in found]
+    active_run = any(source.get(experiments.IN_MLFLOW_RUN) for source in sources)
+    with muted(active_run=active_run):
+        return compare_sides(
+            one, other, replay=replay, search=search, steps=steps, progress=progress
+        )
 
 
 def _side(directory: RunDirectory) -> Side:

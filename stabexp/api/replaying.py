@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stabexp import experiment as experiments
-from stabexp.api.runs import experiment_of, not_a_run
+from stabexp.api.runs import experiment_of, not_a_run, observed_loop
 from stabexp.bisection.bisect_directory import bisect_directory
 from stabexp.bisection.facts import undiverged
 from stabexp.records import TrialRecord, TrialSpec
@@ -66,14 +66,15 @@ def replay(
             keys=dotted_keys(experiments.Experiment),
             from_step=start,
         )
-        plan = Plan(divergence=crash, good_step=start, steps=experiment.steps)
+        steps_in_all = experiments.setup_of(experiment, observed=observed_loop(run_directory)).steps
+        plan = Plan(divergence=crash, good_step=start, steps=steps_in_all)
         until = plan.until(start) if steps is None else start + steps
         spec = TrialSpec(
             role="manual" if asked.changes or asked.patch else "control",
             changes=asked.changes,
             patch=asked.patch,
             from_step=start,
-            until_step=min(experiment.steps, until),
+            until_step=min(steps_in_all, until),
             reason="by hand: " + (", ".join(assignments) or "nothing changed"),
         )
         uploader = start_uploader(run_directory.path)

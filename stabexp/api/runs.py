@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from stabexp import experiment as experiments
-from stabexp.errors import RunNotFoundError, TrackingError
+from stabexp.errors import ConfigError, RunNotFoundError, TrackingError
+from stabexp.tasks.loading import being_loaded
 from stabexp.tracking import RunDirectory
 
 DAMAGED = "damaged, or from another version; restore it from a copy"
@@ -16,6 +18,19 @@ LOCK = "run.lock"
 
 DRAIN_SECONDS = 60.0
 """How long to wait, once the work is done, for MLflow to have received it."""
+
+
+def refuse_while_loading(call: str) -> None:
+    """Refuse a call at the top level of a file that is loaded to find a function in it.
+
+    Raises:
+        ConfigError: If that is where the call stands; otherwise it would call itself for ever.
+    """
+    if (loading := being_loaded()) is not None:
+        raise ConfigError(
+            f"{call} was called while {loading} is loaded, as it is to find the training function "
+            'in it; put the call below the line: if __name__ == "__main__":'
+        )
 
 
 def broken_off(directory: RunDirectory, error: BaseException) -> None:
@@ -38,3 +53,15 @@ def experiment_of(directory: RunDirectory) -> tuple[experiments.Experiment, Path
     if not isinstance(source, dict) or not {"name", "values", "base"} <= source.keys():
         raise TrackingError(f"{directory.path / experiments.SOURCE}: {DAMAGED}")
     return experiments.open_source(source)
+
+
+def observed_loop(directory: RunDirectory) -> dict[str, Any]:
+    """Return what a run's training function was seen to do; empty where nothing was recorded."""
+    from stabexp.training.seen import LOOP  # imports torch
+
+    if not (directory.path / LOOP).exists():
+        return {}
+    seen = directory.read_json(LOOP)
+    if not isinstance(seen, dict):
+        raise TrackingError(f"{directory.path / LOOP}: {DAMAGED}")
+    return seen

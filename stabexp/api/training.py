@@ -7,9 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from stabexp import experiment as experiments
-from stabexp.api.runs import DRAIN_SECONDS, LOCK, broken_off, experiment_of, not_a_run
+from stabexp.api.runs import (
+    DRAIN_SECONDS,
+    LOCK,
+    broken_off,
+    experiment_of,
+    not_a_run,
+    refuse_while_loading,
+)
 from stabexp.errors import StabexpError
 from stabexp.records import RunResult, StepRecord
 from stabexp.tracking import (
@@ -20,46 +28,54 @@ from stabexp.tracking import (
     local_tracking_uri,
     new_run_id,
     run_path,
+    settled_uri,
 )
-from stabexp.tracking.uploader import start_uploader, wait_for_upload
+from stabexp.tracking.uploader import start_uploader, upload_problem, wait_for_upload
 from stabexp.tracking.web_view import runs_view_tag
 
 
 def run(
-    path: Path | str,
+    what: Path | str | Callable[..., Any],
     overrides: Sequence[str] = (),
     *,
-    root: Path = DEFAULT_ROOT,
+    root: Path | str = DEFAULT_ROOT,
     on_step: Callable[[StepRecord], None] | None = None,
     on_start: Callable[[RunDirectory, experiments.Experiment], None] | None = None,
     drain_seconds: float = DRAIN_SECONDS,
+    **settings: Any,
 ) -> RunResult:
-    """Train what an experiment file says, recording everything a bisect needs.
+    """Train what an experiment file says, or a training function, recording what a bisect needs.
+
+    `run("exp.yaml")`, `run("train.py:train", steps=400)` and `run(train, steps=400)` are the same
+    thing. A function is taken from its file anew, as every replay does: what the caller put into
+    the globals of its module does not reach it, so hand it over with `args`.
 
     Args:
-        path: The experiment file.
+        what: The experiment file, `path/to/file.py:function`, `package.module:function`, or a
+            function that takes a `stabexp.Run`.
         overrides: "key.sub=value" settings that replace the file's.
         root: Where runs are kept.
         on_step: Called with every step's record, on the training thread.
         on_start: Called once the run has an id.
         drain_seconds: How long to wait at the end for MLflow to have received everything.
+        settings: Keys of the experiment file: `steps=400, batch={"size": 8}`; `args` are the
+            function's own arguments.
 
     Raises:
-        ConfigError: If the file or an override is wrong; nothing was recorded then.
+        ConfigError: If the file, the function or a setting is wrong; nothing was recorded then.
         TrainingError: If the training code raised; what was recorded until then is kept.
         TrackingError: If the run directory cannot be written, for example on a full disk.
     """
-    path = Path(path)
-    experiment, document = experiments.load(path, list(overrides))
-    source = document.to_json() | {"base": str(path.parent.absolute())}
-    directory = _create(experiment, root)
+    refuse_while_loading("stabexp.run")
+    given = experiments.given(what, overrides, settings)
+    directory = _create(given.experiment, Path(root))
     with exclusive(directory.path / LOCK):
-        directory.write_json(experiments.SOURCE, source)
-        (directory.path / "experiment.yaml").write_text(path.read_text(encoding="utf-8"), "utf-8")
+        directory.write_json(experiments.SOURCE, given.source())
+        (directory.path / "experiment.yaml").write_text(given.text, "utf-8")
         result = _train(
             directory,
-            experiment,
-            base=path.parent,
+            given.experiment,
+            base=given.base,
             on_step=on_step,
             on_start=on_start,
             resumed=False,
@@ -131,7 +147,7 @@ def _create(experiment: experiments.Experiment, root: Path) -> RunDirectory:
         kind="run",
         name=run_id,
         experiment=experiment.tracking.experiment,
-        tracking_uri=uri or local_tracking_uri(root),
+        tracking_uri=settled_uri(uri) if uri else local_tracking_uri(root),
         params=experiments.flat(experiment),
         tags={"stabexp.role": "run", "stabexp.description": experiment.description},
     )
@@ -140,5 +156,8 @@ def _create(experiment: experiments.Experiment, root: Path) -> RunDirectory:
 
 
 def _delivered(result: RunResult, seconds: float) -> RunResult:
-    """Wait for MLflow to have received everything, and say whether it has."""
-    return replace(result, delivered=wait_for_upload(result.directory, seconds))
+    """Wait for MLflow to have received everything, and say whether it has, and why not."""
+    delivered = wait_for_upload(result.directory, seconds)
+    problem = "" if delivered else upload_problem(result.directory)
+    notices = (*result.notices, *([problem] if problem else ()))
+    return replace(result, delivered=delivered, notices=notices)

@@ -262,6 +262,17 @@ def hypotheses(
     return tuple(sorted(found.values(), key=lambda item: -item.weight))
 
 
+def with_settings(command: Sequence[str], settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a `stabexp run` command with settings, in place of those it has for the same keys."""
+    kept: list[str] = []
+    for word in command:
+        if kept and kept[-1] == "-o" and word.partition("=")[0].strip() in settings:
+            kept.pop()
+        else:
+            kept.append(word)
+    return (*kept, *(part for key, value in settings.items() for part in ("-o", f"{key}={value}")))
+
+
 def verdict(
     facts: Facts,
     *,
@@ -271,7 +282,7 @@ def verdict(
     fix: Mapping[str, Any],
     all_trials: Sequence[TrialRecord],
     seconds: float,
-    source: str,
+    command: Sequence[str],
     tree: Mapping[str, Node] = TREE,
 ) -> Verdict:
     """Return the verdict on everything that was found.
@@ -284,16 +295,14 @@ def verdict(
         fix: Experiment keys that set the cause right.
         all_trials: Every trial, for the cost; one that was asked for twice counts once.
         seconds: Wall time spent.
-        source: How to name the experiment in a command.
+        command: Words of the command that starts the diverged run again.
         tree: The questions.
     """
     opinion = judge(facts, tree)
     named = opinion.cause not in BLAMELESS
     proved = any(step.node == "proof" and step.answer == "yes" for step in opinion.path)
     applied = dict(fix) if named and opinion.cure else {}
-    options = [part for key, value in applied.items() for part in ("-o", f"{key}={value}")]
-    again = ["stabexp", "run", source, *options]
-    command = shlex.join(again if applied else ["stabexp", "log", run_id])
+    following = with_settings(command, applied) if applied else ("stabexp", "log", run_id)
     different = {record.spec.key: record for record in all_trials}
     answer = opinion.walked.answer
     cause, reason = telemetry
@@ -322,5 +331,5 @@ def verdict(
         replayed_steps=sum(record.cost for record in different.values()),
         crash_steps=facts.divergence.detected + 1,
         seconds=seconds,
-        next_command=command,
+        next_command=shlex.join(following),
     )

@@ -80,7 +80,7 @@ class Bisector(Proving):
             fix=self.fix,
             all_trials=self.runner.records,
             seconds=time.monotonic() - self._started,
-            source=self.case.source,
+            command=self.case.command,
             tree=self.tree,
         )
 
@@ -113,7 +113,12 @@ class Bisector(Proving):
             good = max((step for step in chosen.starts if step <= good), default=chosen.starts[0])
         self.starts = chosen.starts
         self.facts = replace(self.facts, good_step=good, divergence=chosen.divergence)
-        return Plan(divergence=chosen.divergence, good_step=good, steps=self.case.setup.steps)
+        return Plan(
+            divergence=chosen.divergence,
+            good_step=good,
+            steps=self.case.setup.steps,
+            own_order=self.case.setup.streamed,
+        )
 
     def _gathered(self, *nodes: str) -> None:
         self.facts = replace(self.facts, gathered=self.facts.gathered | set(nodes))

@@ -54,7 +54,8 @@ def changes_by_hand(
     """Return what "key=value" assignments ask of a replay.
 
     Args:
-        assignments: As typed: "optimizer.lr=1e-4", "clip=1", "interventions.shuffle=1".
+        assignments: As typed: "optimizer.lr=1e-4", "clip=1", "interventions.shuffle=1" or, where
+            no setting has this name, "shuffle=1".
         settings: The run's settings by dotted key, those that are null left out.
         keys: The keys there are, as `dotted_keys` lists them.
         from_step: The checkpoint to start from.
@@ -88,6 +89,8 @@ def change_for(
     key: str, value: str, *, settings: Mapping[str, Any], keys: Collection[str], from_step: int
 ) -> ByHand:
     """Return what one assignment asks of a replay; see `changes_by_hand`."""
+    if key not in keys and key in changing.INTERVENTIONS:
+        key = f"interventions.{key}"
     _check_key(key, value, settings, keys)
     given = _Assignment(key, value, settings)
     if key.startswith("interventions."):
@@ -216,7 +219,8 @@ def _check_key(key: str, value: str, settings: Mapping[str, Any], keys: Collecti
         known.endswith(".*") and key.startswith(known.removesuffix("*")) for known in keys
     ):
         inside = [known for known in keys if known.startswith(f"{section}.")]
-        hint = suggest(key, inside or [known for known in keys if not known.endswith(".*")])
+        plain = [known for known in keys if not known.endswith(".*")]
+        hint = suggest(key, inside or [*plain, *changing.INTERVENTIONS])
         if not inside and hint.startswith("allowed"):
             hint = "stabexp schema lists them"
         raise ConfigError(f"{place}: unknown key; {hint}")

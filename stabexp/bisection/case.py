@@ -21,8 +21,8 @@ class Case:
     dataset_size: int | None
     own_loop: bool
     """True when the training function is the user's."""
-    source: str
-    """How to name the experiment in a command."""
+    command: tuple[str, ...]
+    """Words of the command that starts the run again: `stabexp run exp.yaml -o seed=1`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,13 @@ class Setup:
     """What a model that knows nothing scores, None if unknown."""
     own_loop: bool = False
     """True when the training function is the user's, whose settings are not in the file."""
+    streamed: bool = False
+    """True when samples have no numbers of their own: ids then are those of whole batches."""
+
+    @property
+    def accumulate(self) -> int:
+        """Micro-batches per update."""
+        return max(1, self.batch_size // max(1, self.micro_batch))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

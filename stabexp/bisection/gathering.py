@@ -164,13 +164,17 @@ class Gathering:
         self.climb(plan, "precision")
 
     def _gather_data(self, plan: Plan) -> None:
-        if self.case.dataset_size is None:
+        size = self.case.dataset_size
+        if self.case.setup.streamed:  # its batches are numbered as they come
+            size = 1 + max((i for r in self.case.records for i in r.sample_ids), default=-1)
+        if not size:
             return
         found, trials = search_samples(
             plan,
             self.runner,
             self.case.records,
-            dataset_size=self.case.dataset_size,
+            dataset_size=size,
+            repeats=self.case.setup.accumulate,
             heavy_tailed=step_size.bursting(self.facts),
             sharp=step_size.struck(self.facts),
             spent=self.spent,
@@ -234,7 +238,7 @@ class Gathering:
     def _more_orders(self, plan: Plan) -> None:
         """Try further orders of the data: anything cures a run that is at the edge."""
         made = {r.spec.dose for r in self.facts.placebos if r.spec.from_step == plan.good_step}
-        if self.spent() or MORE_ORDERS[0] in made:
+        if self.spent() or plan.own_order or MORE_ORDERS[0] in made:
             return
         orders = [
             plan.changed(

@@ -51,6 +51,8 @@ class Plan:
     """Step of the last good checkpoint."""
     steps: int
     """The run's planned steps."""
+    own_order: bool = False
+    """Whether the data is a stream, whose order nobody can change."""
 
     def until(self, from_step: int) -> int:
         """Return one past the last step of a replay from `from_step` that is to be believed."""
@@ -97,6 +99,7 @@ class Plan:
                 reason="does a change too small to matter cure it too?",
             )
             for change in PLACEBOS
+            if not (change.variable == "shuffle" and self.own_order)
         )
 
     def changed(
@@ -215,10 +218,13 @@ def patch_for(  # noqa: PLR0911
         variable: What to change.
         dose: How strongly, in the ladder's terms.
         setup: How the diverged run was configured.
-        own_loop: True when the run's training function is the user's: its rate and batch are not in
-            the experiment file, so the change is applied as an intervention.
+        own_loop: True when the run's training function is the user's: its rate, batch and number
+            format are not in the experiment file, so the change is applied as an intervention.
     """
-    if own_loop and variable in {"learning_rate", "warmup", "batch_size"}:
+    if own_loop and variable == "warmup" and setup.warmup_steps:
+        # The new ramp takes the place of the loop's own, so it has to know of that.
+        return {f"interventions.{variable}": dose, "schedule.warmup_steps": setup.warmup_steps}
+    if own_loop and variable in {"learning_rate", "warmup", "batch_size", "precision"}:
         return {f"interventions.{variable}": dose}
     match variable:
         case "learning_rate":

@@ -134,7 +134,7 @@ class Proving(Gathering):
         """Replay the cure in further orders of the data, where the crash comes back without it."""
         made: list[TrialRecord] = []
         for salt in range(2, 2 + self.wishes.seeds):
-            if self.spent():
+            if self.spent() or plan.own_order:
                 break
             shuffle = Change(variable="shuffle", dose=salt)
             pair = [

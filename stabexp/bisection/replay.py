@@ -144,7 +144,7 @@ def replay(
         findings=_findings(instruments, spec, records, run),
         seconds=time.perf_counter() - started,
         directory=trial.path.name,
-        note="; ".join(part for part in (judged.note, *run.notices) if part),
+        note="; ".join([judged.note, *(run.notices if spec.role == "control" else ())]),
     )
 
 
@@ -309,6 +309,15 @@ def summary(records: Sequence[StepRecord]) -> dict[str, float]:
     return found
 
 
+def _knowing(program: Program, seen: Mapping[str, Any]) -> Program:
+    """Return the program with the ramp that its own loop was seen to have."""
+    settings = program.settings
+    ramp = int(seen.get("warmup_steps") or 0)
+    if not program.own_loop or settings.warmup_steps or not ramp:
+        return program
+    return replace(program, settings=replace(settings, warmup_steps=ramp))
+
+
 def job(
     directory: Path, build: Callable[[Mapping[str, Any]], Program]
 ) -> Callable[[dict[str, Any]], dict[str, Any]]:
@@ -321,13 +330,19 @@ def job(
     run = RunDirectory.open(directory)
     records = run.read_steps()
     divergence = run.divergence() or undiverged(records)
-    unpatched = build({})
+    file = run.path / LOOP
+    seen = read_json(file) if file.exists() else {}
+
+    def built(patch: Mapping[str, Any]) -> Program:
+        return _knowing(build(patch), seen)
+
+    unpatched = built({})
     origin = Origin(
         directory=directory,
         records=records,
         divergence=divergence,
         trivial_loss=unpatched.describe().get("expected_initial_loss"),
-        seen=read_json(run.path / LOOP) if (run.path / LOOP).exists() else {},
+        seen=seen,
     )
 
     def work(request: dict[str, Any]) -> dict[str, Any]:
@@ -336,7 +351,7 @@ def job(
         spec = from_json(TrialSpec, request["spec"])
         trial = RunDirectory.open(Path(request["trial"]))
         trials = trial.path.parent
-        program = build(spec.patch) if spec.patch else unpatched
+        program = built(spec.patch) if spec.patch else unpatched
         try:
             record = replay(spec, program=program, origin=origin, trials=trials, trial=trial)
         except TrackingError:

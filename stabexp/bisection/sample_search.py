@@ -41,6 +41,7 @@ def search_samples(  # noqa: PLR0911
     records: Sequence[StepRecord],
     *,
     dataset_size: int,
+    repeats: int = 1,
     heavy_tailed: bool,
     sharp: bool,
     spent: Callable[[], bool],
@@ -52,6 +53,7 @@ def search_samples(  # noqa: PLR0911
         runner: Runs them.
         records: The diverged run's steps.
         dataset_size: Samples in one pass.
+        repeats: Micro-batches of an update.
         heavy_tailed: Whether gradients are out of proportion now and then and nothing clips them.
             Then a few samples count only if they stand apart from all others: of a long tail, the
             next one throws the run over when the first is taken away.
@@ -70,10 +72,10 @@ def search_samples(  # noqa: PLR0911
     made: list[TrialRecord] = []
     if not any(record.sample_ids for record in window):
         return _none(made, "the run has no record of its samples"), ()
-    (scanned,) = runner.run([scan(plan, window)])
+    (scanned,) = runner.run([scan(plan, window, repeats=repeats)])
     if scanned.steps == 0:  # a network that needs statistics over a batch
         made.append(scanned)
-        (scanned,) = runner.run([scan(plan, window, partners=True)])
+        (scanned,) = runner.run([scan(plan, window, partners=True, repeats=repeats)])
     made.append(scanned)
     before = len(made)
     scores = scores_of(runner.steps_of(scanned)) if scanned.steps > 0 else {}
@@ -119,10 +121,13 @@ def search_samples(  # noqa: PLR0911
     return facts, tuple(made)
 
 
-def scan(plan: Plan, window: Sequence[StepRecord], *, partners: bool = False) -> TrialSpec:
+def scan(
+    plan: Plan, window: Sequence[StepRecord], *, partners: bool = False, repeats: int = 1
+) -> TrialSpec:
     """Return the replay that shows the window's samples one by one, without any update.
 
-    With `partners`, each comes with another sample of the window.
+    With `partners`, each comes with another sample of the window. A loop that accumulates
+    `repeats` micro-batches into a step is shown the same one as often.
     """
     onset = plan.divergence.onset
     near = sorted(window, key=lambda r: (abs(r.step - onset), r.step))
@@ -130,7 +135,12 @@ def scan(plan: Plan, window: Sequence[StepRecord], *, partners: bool = False) ->
     batches = tuple((one, ids[n - 1]) if partners else (one,) for n, one in enumerate(ids))
     return TrialSpec(
         role="scan",
-        changes=(Change(variable="frozen_scan", dose=write_batches(batches)),),
+        changes=(
+            Change(
+                variable="frozen_scan",
+                dose=write_batches(tuple(b for b in batches for _ in range(repeats))),
+            ),
+        ),
         from_step=plan.good_step,
         until_step=plan.good_step + len(batches),
         reason="which samples stand out to this state?",

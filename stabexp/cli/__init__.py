@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 
-from stabexp.cli import bisecting, examining, looking, running
+from stabexp.cli import bisecting, diagnosing, examining, looking, running
 from stabexp.cli.app import INTERRUPTED, app, say
 from stabexp.errors import StabexpError
 
-__all__ = ["app", "bisecting", "examining", "looking", "main", "running"]
+__all__ = ["app", "bisecting", "diagnosing", "examining", "looking", "main", "running"]
 
 
 def main() -> None:

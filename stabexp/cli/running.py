@@ -1,4 +1,4 @@
-"""`run`: train what an experiment file says."""
+"""`run`: train what an experiment file says, or a training function."""
 
 from __future__ import annotations
 
@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 @app.command()
 def run(
-    file: Annotated[Path | None, typer.Argument(help="The experiment file.")] = None,
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="EXPERIMENT", help="The experiment file, or a function: train.py:train."
+        ),
+    ] = None,
     override: Overrides = None,
     resume: Annotated[
         str | None, typer.Option("--resume", help="Go on with this interrupted run instead.")
@@ -39,12 +44,15 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train what an experiment file says. Exit code 3 and a run id when it diverged."""
+    """Train an experiment or a function. Exit code 3 and a run id when it diverged."""
     from stabexp.errors import ConfigError
 
-    if (file is None) == (resume is None):
-        raise ConfigError("give an experiment file, or --resume RUN_ID: stabexp run exp.yaml")
-    result = train_shown(file, override or [], resume, root, quiet=quiet)
+    if (what is None) == (resume is None):
+        raise ConfigError(
+            "give an experiment file or a function, or --resume RUN_ID: stabexp run exp.yaml, "
+            "stabexp run train.py:train"
+        )
+    result = train_shown(what, override or [], resume, root, quiet=quiet)
     if as_json:
         print_json(_run_facts(result))
     else:
@@ -54,7 +62,7 @@ def run(
 
 
 def train_shown(
-    file: Path | None, overrides: list[str], resume: str | None, root: Path, *, quiet: bool
+    what: Path | str | None, overrides: list[str], resume: str | None, root: Path, *, quiet: bool
 ) -> RunResult:
     from stabexp import api
     from stabexp.records import StepRecord
@@ -77,8 +85,8 @@ def train_shown(
     try:
         if resume is not None:
             return api.resume(resume, root=root, on_step=on_step, on_start=on_start)
-        assert file is not None
-        return api.run(file, overrides, root=root, on_step=on_step, on_start=on_start)
+        assert what is not None
+        return api.run(what, overrides, root=root, on_step=on_step, on_start=on_start)
     except (KeyboardInterrupt, StabexpError) as error:
         if display is not None:
             display.close()

@@ -89,7 +89,7 @@ def search_keys(
     def diverges(patch: Mapping[str, Any]) -> bool:
         nonlocal made
         program = good.build(patch)
-        run = Run(program.settings, until=min(steps, program.settings.steps))
+        run = Run(program.settings, until=min(steps, program.settings.steps or steps))
         with _same_threads():
             execute(program, run)
         made += run.step

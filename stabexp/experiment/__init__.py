@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from stabexp.experiment.documents import SOURCE, from_document, load, open_source
+from stabexp.experiment.documents import (
+    IN_MLFLOW_RUN,
+    SOURCE,
+    Given,
+    command_of,
+    from_document,
+    given,
+    load,
+    open_source,
+)
 from stabexp.experiment.program import flat, program, replay_job, setup_of
 from stabexp.experiment.sections import (
     BatchSettings,
@@ -15,16 +24,20 @@ from stabexp.experiment.sections import (
 )
 
 __all__ = [
+    "IN_MLFLOW_RUN",
     "SOURCE",
     "BatchSettings",
     "BisectSettings",
     "CheckpointSettings",
     "Experiment",
+    "Given",
     "TaskSettings",
     "TrackingSettings",
     "TrainSettings",
+    "command_of",
     "flat",
     "from_document",
+    "given",
     "load",
     "open_source",
     "program",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stabexp.bisection.facts import Setup
-from stabexp.config import (
-    guess,
-)
-from stabexp.experiment.documents import SOURCE, open_source
+from stabexp.config import guess
+from stabexp.experiment.documents import IN_MLFLOW_RUN, SOURCE, open_source
+from stabexp.experiment.references import find_function
 from stabexp.experiment.sections import Experiment
+from stabexp.experiment.user_code import code_files
+
+ENDLESS = 2**31 - 1
+"""Planned steps of a run whose training function never told how long it means to go on."""
 
 
 def program(experiment: Experiment, *, base: Path) -> Any:
@@ -25,7 +29,7 @@ def program(experiment: Experiment, *, base: Path) -> Any:
     """
     import functools
 
-    from stabexp.tasks import load_function, load_task
+    from stabexp.tasks import load_task
     from stabexp.training import Program, RunSettings, yaml_loop
 
     settings = RunSettings(
@@ -49,13 +53,14 @@ def program(experiment: Experiment, *, base: Path) -> Any:
         interventions=experiment.interventions,
     )
     if experiment.train is not None:
-        function = load_function(experiment.train.name, base=base)
+        function = find_function(experiment.train.name, base=base)
         arguments = guess(experiment.train.args)
         return Program(
             settings=settings,
             train=functools.partial(function, **arguments),
             configuration=experiment.digest(),
-            code=_code(function),
+            own_loop=True,
+            code=code_files(function),
         )
     assert experiment.task is not None
     assert experiment.optimizer is not None
@@ -66,16 +71,8 @@ def program(experiment: Experiment, *, base: Path) -> Any:
         train=train,
         describe=task.describe,
         configuration=experiment.digest(),
-        code=_code(type(task)),
+        code=code_files(type(task)),
     )
-
-
-def _code(made: Any) -> tuple[Path, ...]:
-    """Return the file of a user's own class or function; none for what a package ships."""
-    from stabexp.tasks.loading import source_file
-
-    file = source_file(made)
-    return (file,) if file else ()
 
 
 def flat(experiment: Experiment) -> dict[str, Any]:
@@ -94,35 +91,67 @@ def flat(experiment: Experiment) -> dict[str, Any]:
     return found
 
 
-def setup_of(experiment: Experiment, *, trivial_loss: float | None = None) -> Setup:
+def setup_of(
+    experiment: Experiment,
+    *,
+    trivial_loss: float | None = None,
+    observed: Mapping[str, Any] | None = None,
+) -> Setup:
     """Return how an experiment is configured, as far as the decision tree asks.
 
-    `trivial_loss` is what a model that knows nothing scores.
+    Args:
+        experiment: The experiment.
+        trivial_loss: What a model that knows nothing scores.
+        observed: What a training function of the user's own was seen to do, of which its file says
+            nothing: any of steps, lr, warmup_steps, weight_decay, clip_norm, precision,
+            micro_batch and accumulate. Not asked for a task, whose settings are all in the file.
     """
-    micro_batch = experiment.batch.size * int(experiment.interventions.get("batch_size", 1))
+    own_loop = experiment.train is not None
+    seen = {key: value for key, value in (observed or {}).items() if value is not None and own_loop}
+    optimizer = experiment.optimizer
+    always = experiment.interventions
+    # What is seen has an intervention on the batch in it already.
+    sized = experiment.batch.size * int(always.get("batch_size", 1))
+    micro_batch = int(seen.get("micro_batch", sized))
+    warmup = always.get("warmup", seen.get("warmup_steps", experiment.schedule.warmup_steps))
+    clips = (experiment.clip, always.get("clip_norm"), seen.get("clip_norm"))
     return Setup(
-        lr=experiment.optimizer.lr if experiment.optimizer else None,
-        warmup_steps=int(experiment.interventions.get("warmup", experiment.schedule.warmup_steps)),
-        clip_norm=experiment.clip,
-        precision=experiment.precision,
-        batch_size=micro_batch * experiment.batch.accumulate,
+        lr=optimizer.lr if optimizer else seen.get("lr"),
+        warmup_steps=int(warmup),
+        # Where two clip, the lower one decides.
+        clip_norm=min((float(norm) for norm in clips if norm is not None), default=None),
+        precision=seen.get("precision", experiment.precision),
+        batch_size=micro_batch * int(seen.get("accumulate", experiment.batch.accumulate)),
         micro_batch=micro_batch,
-        steps=experiment.steps,
-        weight_decay=experiment.optimizer.weight_decay if experiment.optimizer else 0.0,
+        steps=experiment.steps or int(seen.get("steps", ENDLESS)),
+        weight_decay=optimizer.weight_decay if optimizer else seen.get("weight_decay", 0.0),
         trivial_loss=trivial_loss,
-        own_loop=experiment.train is not None,
+        own_loop=own_loop,
+        streamed=bool(seen.get("streamed", False)),
     )
 
 
 def replay_job(directory: str) -> Any:
-    """Return the job that a worker process runs for the diverged run in `directory`."""
+    """Return the job that a worker process runs for the diverged run in `directory`.
+
+    What the user's own code tells MLflow in it, also while its file is loaded, goes nowhere.
+    """
     from stabexp.bisection.replay import job
     from stabexp.tracking.manifest import read_json
+    from stabexp.tracking.muted import muted
 
     source = read_json(Path(directory) / SOURCE)
+    active_run = bool(source.get(IN_MLFLOW_RUN))
 
     def build(patch: Any) -> Any:
         experiment, base = open_source(source, dict(patch))
         return program(experiment, base=base)
 
-    return job(Path(directory), build)
+    with muted(active_run=active_run):
+        work = job(Path(directory), build)
+
+    def quietly(request: dict[str, Any]) -> dict[str, Any]:
+        with muted(active_run=active_run):
+            return work(request)
+
+    return quietly

@@ -18,6 +18,9 @@ from stabexp.interventions import PrecisionName
 from stabexp.records import VARIABLES, Cause
 from stabexp.tasks.settings import OptimizerSettings, ScheduleSettings
 
+TASK_STEPS = 200
+"""How long a task is trained unless told otherwise."""
+
 _NAME = re.compile(r"[\w.\- ]{1,80}$")
 
 
@@ -139,8 +142,9 @@ class Experiment(Settings):
     seed: int = Field(0, ge=0)
     """Decides initialisation, data order and every random draw."""
 
-    steps: int = Field(200, ge=1)
-    """Optimizer updates in all."""
+    steps: int | None = Field(None, ge=1)
+    """Optimizer updates in all. Null: 200 with `task`; with `train` as long as the function goes
+    on."""
 
     device: str = "cpu"
     """"cpu", "cuda", "cuda:1", "mps"."""
@@ -193,6 +197,14 @@ class Experiment(Settings):
     tracking: TrackingSettings = TrackingSettings()
     """Where results go."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _task_length(cls, values: Any) -> Any:
+        """A task's loop has no end of its own."""
+        if isinstance(values, dict) and values.get("task") and values.get("steps") is None:
+            return {**values, "steps": TASK_STEPS}
+        return values
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.task is None and self.train is None:
@@ -207,7 +219,7 @@ class Experiment(Settings):
             raise ValueError(
                 "optimizer: a train function builds its own optimizer; remove this section"
             )
-        if self.schedule.warmup_steps >= self.steps:
+        if self.steps is not None and self.schedule.warmup_steps >= self.steps:
             raise ValueError(
                 f"schedule.warmup_steps: {self.schedule.warmup_steps} is not below steps "
                 f"({self.steps}), so the full learning rate would never be reached"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,9 @@ class Instrument(Component):
     Order of calls: attach · for every (micro-)batch: batch_begins, [logged], batch_ends · after the
     batch that completed an update: update_ends · detach · findings.
     """
+
+    one_optimizer: ClassVar[bool] = False
+    """Whether it can only watch a training with a single optimizer; it is left out of others."""
 
     def attach(self, watched: Watched) -> None:
         """Get to know the training; called once, after the state was restored."""

@@ -8,7 +8,7 @@ names the place, the figures and, where there is one, the change that would prov
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 from torch import Tensor
@@ -41,6 +41,10 @@ from stabexp.instruments.rule_zero_grad import GradientAccumulatesOverSteps
 class Rules(Instrument):
     """Runs all rules side by side; most need 3 updates, the order of the data needs more."""
 
+    # What a correct step of several networks against each other is, is theirs to say: one's loss
+    # leaves gradients in the other on purpose.
+    one_optimizer: ClassVar[bool] = True
+
     planned_steps: int | None = Field(None, ge=1)
     """Updates of the whole training; None when unknown."""
 
@@ -54,8 +58,8 @@ class Rules(Instrument):
 
     @property
     def failures(self) -> dict[str, str]:
-        """Rules that could not cope with this training and were left out, with the reason."""
-        return dict(self._watch.failures) if self._watch else {}
+        """Rules that could not cope with this training, "*" for all of them, with the reason."""
+        return dict(self._watch.failures) if self._watch else {"*": "several optimizers"}
 
     def attach(self, watched: Watched) -> None:
         self._watch = Watch(self._rules())

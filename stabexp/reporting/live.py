@@ -89,11 +89,10 @@ class BisectDisplay:
 class RunDisplay:
     """Shows a training's progress: a line every tenth of it, and the current step when live."""
 
-    def __init__(self, console: Console, *, steps: int) -> None:
-        """`steps` is how many the training will make."""
+    def __init__(self, console: Console, *, steps: int | None) -> None:
+        """`steps` is how many the training will make; None while it has not told."""
         self.console = console
         self.steps = steps
-        self._every = max(1, steps // 10)
         self._status: Status | None = None
         if console.is_terminal:
             self._status = console.status("loading")
@@ -102,13 +101,17 @@ class RunDisplay:
 
     def step(self, record: StepRecord) -> None:
         """Show a finished step."""
+        done = record.step + 1
+        total = "" if self.steps is None else f"/{self.steps}"
         text = (
-            f"step {record.step + 1:>6}/{self.steps}  loss {record.loss:<10.5g} "
+            f"step {done:>6}{total}  loss {record.loss:<10.5g} "
             f"lr {record.lr:<9.3g} |g| {record.grad_norm:<9.3g}"
         )
         if record.skipped:
             text += " skipped"
-        if (record.step + 1) % self._every == 0 or record.step == 0:
+        # Without a known end: every step up to ten, every tenth up to a hundred, and so on.
+        every = 10 ** (len(str(done)) - 1) if self.steps is None else max(1, self.steps // 10)
+        if done % every == 0 or done == 1:
             self.console.print(f"  {text}")
         if self._status is not None and time.monotonic() - self._shown > 0.1:
             self._shown = time.monotonic()

@@ -12,15 +12,18 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from stabexp.config import suggest
-from stabexp.errors import ConfigError
+from stabexp.errors import ConfigError, StabexpError
 
 _PREFIX = "stabexp_file_"
+_loading: ContextVar[str | None] = ContextVar("_loading", default=None)
 
 
 def load_object(
@@ -60,6 +63,20 @@ def source_file(value: Any) -> Path | None:
     return Path(file) if file else None
 
 
+def being_loaded() -> str | None:
+    """Return the file or module whose top level runs right now to find an object in it, or None."""
+    return _loading.get()
+
+
+@contextmanager
+def _marked(what: str) -> Iterator[None]:
+    token = _loading.set(what)
+    try:
+        yield
+    finally:
+        _loading.reset(token)
+
+
 def _public(name: str) -> bool:
     return not name.startswith("_")
 
@@ -93,7 +110,8 @@ def _execute(name: str, path: Path, content: bytes, version: str, place: str) ->
     sys.modules[name] = module
     try:
         # Compiled here, not by the loader: its bytecode cache cannot tell two edits in one second.
-        exec(compile(content, str(path), "exec"), module.__dict__)
+        with _marked(str(path)):
+            exec(compile(content, str(path), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         if before is None:
             del sys.modules[name]
@@ -105,7 +123,8 @@ def _execute(name: str, path: Path, content: bytes, version: str, place: str) ->
 
 def _import(source: str, place: str) -> ModuleType:
     try:
-        return importlib.import_module(source)
+        with _marked(source):
+            return importlib.import_module(source)
     except ModuleNotFoundError as error:
         if error.name and (source == error.name or source.startswith(f"{error.name}.")):
             remedy = "install it, or name a file: 'path/to/file.py:name'"
@@ -117,7 +136,7 @@ def _import(source: str, place: str) -> ModuleType:
 
 def _told(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {text}"
+    return text if isinstance(error, StabexpError) else f"{type(error).__name__}: {text}"
 
 
 def _line(error: BaseException, path: Path) -> str:

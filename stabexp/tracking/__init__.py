@@ -14,6 +14,7 @@ from stabexp.tracking.catalogue import (
     local_tracking_uri,
     new_run_id,
     run_path,
+    settled_uri,
 )
 from stabexp.tracking.lock import exclusive
 from stabexp.tracking.manifest import Kind, Manifest, Status
@@ -35,5 +36,6 @@ __all__ = [
     "new_run_id",
     "read_steps",
     "run_path",
+    "settled_uri",
     "web_url",
 ]

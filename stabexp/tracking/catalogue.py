@@ -33,6 +33,15 @@ def local_tracking_uri(root: Path = DEFAULT_ROOT) -> str:
     return f"sqlite:///{(root / 'mlflow.db').absolute()}"
 
 
+def settled_uri(uri: str) -> str:
+    """Return the URI of a store so that it means the same one from any working directory."""
+    prefix = "sqlite:///"
+    path, mark, query = uri.removeprefix(prefix).partition("?")
+    if not uri.startswith(prefix) or not path or path.startswith((":memory:", "file:")):
+        return uri
+    return f"{prefix}{Path(path).absolute()}{mark}{query}"
+
+
 def list_runs(root: Path = DEFAULT_ROOT) -> list[RunDirectory]:
     """Return the runs below a root, oldest first, but for those whose manifest is unreadable."""
     runs = []

@@ -1,12 +1,16 @@
 """MLflow as a store: explicit run ids only, never MLflow's notion of an active run.
 
-The only module that imports mlflow; the uploader process and `stabexp sync` are all that load it.
+The only module that imports mlflow; the uploader process, `stabexp sync`, and `stabexp diagnose` of
+an MLflow run are all that load it.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +23,12 @@ from mlflow.tracking.context.git_context import GitRunContext
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.git_utils import get_git_branch, get_git_commit, get_git_repo_url
 
+from stabexp.tracking.credentials import denied
 from stabexp.tracking.manifest import Manifest, Status
 from stabexp.tracking.store import (
+    DeniedError,
     MetricRow,
+    ReadRun,
     RefusedError,
     StoredRun,
     UnreachableError,
@@ -45,6 +52,9 @@ _REFUSALS = {
     "RESOURCE_ALREADY_EXISTS",
     "RESOURCE_CONFLICT",
 }
+
+_DENIALS = {"UNAUTHENTICATED": False, "CUSTOMER_UNAUTHORIZED": False, "PERMISSION_DENIED": True}
+"""Error code → whether the server knows who asks."""
 
 _T = TypeVar("_T")
 
@@ -131,6 +141,29 @@ class MlflowStore:
         else:
             self._ask(lambda: self._client.set_terminated(store_id, status, end_time=time_ms))
 
+    def read_run(self, store_id: str, keep: Callable[[str], bool]) -> ReadRun:
+        """Return a run that anybody logged, with the curves whose names are to be kept."""
+        run = self._ask(lambda: self._client.get_run(store_id))
+        curves: dict[str, tuple[tuple[int, float], ...]] = {}
+        others = []
+        for key in run.data.metrics:
+            if not keep(key):
+                others.append(key)
+                continue
+            history = self._ask(
+                lambda key=key: self._client.get_metric_history(store_id, key)  # type: ignore[misc]
+            )
+            # In the order written; Python's sort leaves points of the same moment as they are.
+            history = sorted(history, key=lambda metric: metric.timestamp)
+            curves[key] = tuple((int(m.step), _as_logged(m.value)) for m in history)
+        return ReadRun(
+            run.info.run_name or "",
+            curves,
+            tuple(others),
+            dict(run.data.params),
+            dict(run.data.tags),
+        )
+
     def _experiment(self, name: str) -> str:
         if name not in self._experiments:
             found = self._ask(lambda: self._client.get_experiment_by_name(name))
@@ -165,10 +198,23 @@ class MlflowStore:
                 raise VanishedError(f"{self.uri}: {error}") from error
             if error.error_code in _REFUSALS:
                 raise RefusedError(f"{self.uri}: {error}") from error
+            if error.error_code in _DENIALS:
+                raise self._denied(known=_DENIALS[error.error_code]) from error
             raise UnreachableError(f"{self.uri}: {error}") from error
         except Exception as error:
             # Database drivers and HTTP libraries raise their own: a full disk, a lock, a cut line.
+            status = getattr(getattr(error, "response", None), "status_code", None)
+            if status in {401, 403}:
+                raise self._denied(known=status == 403) from error
             raise UnreachableError(f"{self.uri}: {error}") from error
+
+    def _denied(self, *, known: bool) -> DeniedError:
+        return DeniedError(denied(self.uri, os.environ, known=known))
+
+
+def _as_logged(value: float) -> float:
+    """Return ±Inf where a database holds the largest number that there is in its place."""
+    return math.copysign(math.inf, value) if abs(value) >= sys.float_info.max else float(value)
 
 
 def _database_file(uri: str) -> Path | None:

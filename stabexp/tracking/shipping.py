@@ -19,8 +19,14 @@ from stabexp.tracking.journal import Line, read_lines
 from stabexp.tracking.run_directory import STORE_ID, RunDirectory
 from stabexp.tracking.step_log import decode_step, rewound_to
 from stabexp.tracking.step_metrics import BEFORE, StepSampler, metric_rows
-from stabexp.tracking.store import MetricRow, RefusedError, RunStore, VanishedError
-from stabexp.tracking.upload_state import Upload, read_upload, write_upload
+from stabexp.tracking.store import (
+    DeniedError,
+    MetricRow,
+    RefusedError,
+    RunStore,
+    VanishedError,
+)
+from stabexp.tracking.upload_state import Upload, read_upload, write_problem, write_upload
 from stabexp.tracking.web_view import saved_view_tag
 
 BATCH = 1000
@@ -56,16 +62,22 @@ def ship(path: Path, store: RunStore, *, limit: int | None = None) -> Shipped:
         limit: Metric rows after which to stop, at the next batch.
 
     Raises:
-        UnreachableError: If the store does not answer; what was sent before is recorded.
+        UnreachableError: If the store does not answer, or does not let us in; what was sent before
+            is recorded.
         TrackingError: If a file is damaged; the other directories were shipped all the same.
     """
     try:
-        return _ship_tree(path, store, limit)
+        sent = _ship_tree(path, store, limit)
     except VanishedError:
         # The store was emptied: start again from nothing. Runs that are still there are found.
         for directory in _tree(path):
             write_upload(directory.path, store.uri, Upload())
-        return _ship_tree(path, store, limit)
+        sent = _ship_tree(path, store, limit)
+    except DeniedError as error:
+        write_problem(path, store.uri, str(error))
+        raise
+    write_problem(path, store.uri, "")
+    return sent
 
 
 def _ship_tree(path: Path, store: RunStore, limit: int | None) -> Shipped:

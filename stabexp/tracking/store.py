@@ -16,6 +16,10 @@ class UnreachableError(TrackingError):
     """The store does not answer, or will not for now: try again later."""
 
 
+class DeniedError(UnreachableError):
+    """The store does not accept the credentials: try again with others."""
+
+
 class RefusedError(TrackingError):
     """The store will not take this, however often it is sent."""
 
@@ -38,6 +42,18 @@ class MetricRow(NamedTuple):
     value: float
     timestamp_ms: int
     step: int
+
+
+class ReadRun(NamedTuple):
+    """What a store holds of a run, whoever logged it."""
+
+    name: str
+    curves: Mapping[str, tuple[tuple[int, float], ...]]
+    """Metric → (step, value) in the order logged, NaN and ±Inf included."""
+    others: tuple[str, ...]
+    """Names of metrics that were not asked for."""
+    params: Mapping[str, str]
+    tags: Mapping[str, str]
 
 
 class RunStore(Protocol):

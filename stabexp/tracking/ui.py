@@ -29,7 +29,7 @@ from stabexp.tracking.run_directory import RunDirectory
 from stabexp.tracking.server import end, free_port, started, stop_signals, tail
 from stabexp.tracking.shipping import descendants, pending, ship
 from stabexp.tracking.store import UnreachableError
-from stabexp.tracking.upload_state import read_uploads
+from stabexp.tracking.upload_state import read_upload, read_uploads
 from stabexp.tracking.web_view import runs_view_url, saved_view_url, web_url
 
 REPORT = "report/verdict.html"
@@ -222,6 +222,7 @@ def send(directory: RunDirectory) -> str:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     top = directory
     while (parent := top.parent) is not None:
         top = parent
@@ -235,7 +236,8 @@ def send(directory: RunDirectory) -> str:
                 store = MlflowStore(directory.manifest.tracking_uri)
                 refused = ship(directory.path, store).refused
     except BusyError:
-        reason = "its own uploader is sending it"
+        problem = read_upload(top.path, directory.manifest.tracking_uri).problem
+        reason = problem or "its own uploader is sending it"
     except UnreachableError as error:
         reason = " ".join(str(error).split())
     else:

@@ -5,7 +5,7 @@ It may be lost or old: what was sent twice has the same time stamps, and MLflow 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pydantic
@@ -31,6 +31,8 @@ class Upload:
     outbox: int = 0
     clipped: bool = False
     """Whether any gradient was clipped so far."""
+    problem: str = ""
+    """Why the store did not let us in when it was last tried; empty when it did."""
 
 
 def read_uploads(path: Path) -> dict[str, Upload]:
@@ -51,3 +53,10 @@ def write_upload(path: Path, uri: str, state: Upload) -> None:
     """Record how far the upload to one store got."""
     states = read_uploads(path) | {uri: state}
     write_json(path / "upload.json", {key: to_json(value) for key, value in states.items()})
+
+
+def write_problem(path: Path, uri: str, problem: str) -> None:
+    """Record why a store does not let us in, or that nothing is known against it any more."""
+    state = read_upload(path, uri)
+    if state.problem != problem:
+        write_upload(path, uri, replace(state, problem=problem))

@@ -23,9 +23,18 @@ from stabexp.tracking.lock import exclusive
 from stabexp.tracking.processes import identity, is_alive
 from stabexp.tracking.run_directory import RunDirectory
 from stabexp.tracking.shipping import Shipped, descendants, pending, ship
-from stabexp.tracking.store import RunStore, UnreachableError
+from stabexp.tracking.store import DeniedError, RunStore, UnreachableError
+from stabexp.tracking.upload_state import read_upload, write_problem
 
-__all__ = ["Shipped", "follow", "pending", "ship", "start_uploader", "wait_for_upload"]
+__all__ = [
+    "Shipped",
+    "follow",
+    "pending",
+    "ship",
+    "start_uploader",
+    "upload_problem",
+    "wait_for_upload",
+]
 
 _POLL = 0.5
 _FIRST_PAUSE = 0.5
@@ -45,6 +54,7 @@ def start_uploader(directory: Path, *, uri: str | None = None) -> Detached:
     It outlives this process, and Ctrl-C does not reach it.
     """
     run = RunDirectory.open(directory)
+    write_problem(run.path, uri or run.manifest.tracking_uri, "")  # this is another try
     command = [sys.executable, "-P", "-m", "stabexp.tracking.uploader", str(run.path)]
     command += ["--uri", uri or run.manifest.tracking_uri, "--follow", str(os.getpid())]
     home = str(Path(__file__).parents[2])
@@ -65,7 +75,7 @@ def wait_for_upload(directory: Path, timeout: float, *, uri: str | None = None) 
 
     Returns:
         False after `timeout` seconds or at Ctrl-C, and at once when nobody listens at the store's
-        address: the uploader goes on either way.
+        address or it does not let us in: the uploader goes on either way.
     """
     deadline = time.monotonic() + timeout
     try:
@@ -73,12 +83,18 @@ def wait_for_upload(directory: Path, timeout: float, *, uri: str | None = None) 
         while pending(directory, uri):
             if listening is None:
                 listening = _listening(uri or RunDirectory.open(directory).manifest.tracking_uri)
-            if not listening or time.monotonic() > deadline:
+            late = time.monotonic() > deadline
+            if not listening or late or upload_problem(directory, uri=uri):
                 return False
             time.sleep(0.1)
     except KeyboardInterrupt:
         return False
     return True
+
+
+def upload_problem(directory: Path, *, uri: str | None = None) -> str:
+    """Return why the store did not let the uploader in; empty while nothing is known against it."""
+    return read_upload(directory, uri or RunDirectory.open(directory).manifest.tracking_uri).problem
 
 
 def _listening(uri: str) -> bool:
@@ -113,7 +129,7 @@ def follow(
         False if the store did not answer in time; the data stays where it is.
 
     Raises:
-        TrackingError: If, at the end, a file is damaged or the store refuses the run.
+        TrackingError: If, at the end, a file is damaged, or the store refuses the run or who asks.
     """
     process = None if pid is None else identity(pid)
     store: RunStore | None = None
@@ -132,12 +148,12 @@ def follow(
             except TrackingError as error:
                 print(f"next try in {pause:g} s: {error}", file=sys.stderr, flush=True)
                 if dead:
-                    if not isinstance(error, UnreachableError):
+                    if isinstance(error, DeniedError) or not isinstance(error, UnreachableError):
                         raise
                     silent_since = silent_since or time.monotonic()
                     if time.monotonic() - silent_since > give_up:
                         return False
-                time.sleep(pause)
+                _rest(pause, while_alive=None if dead else process)
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 continue
             pause = _FIRST_PAUSE
@@ -145,6 +161,15 @@ def follow(
             if dead or (finished and not pending(path, store.uri)):
                 return True
             time.sleep(_POLL)
+
+
+def _rest(seconds: float, *, while_alive: str | None) -> None:
+    """Sleep, but not on when a process has died: then another try is worth while at once."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if while_alive is not None and not is_alive(while_alive):
+            return
+        time.sleep(min(_POLL, left))
 
 
 def _mark_killed(runs: list[RunDirectory]) -> None:

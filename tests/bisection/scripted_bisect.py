@@ -123,7 +123,7 @@ def case_of(world: World, *, own_loop: bool = False) -> Case:
         setup=world.setup,
         dataset_size=world.dataset_size,
         own_loop=own_loop,
-        source="exp.yaml",
+        command=("stabexp", "run", "exp.yaml"),
     )
 
 

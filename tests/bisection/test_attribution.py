@@ -19,7 +19,12 @@ HELD = World(doses=LOWER_RATE, tests={"hold_rate": "c"}, records=RISING)
 BAD_SAMPLE = World(doses=LOWER_RATE, crash=SUDDEN, culprits=frozenset({80}))
 
 
-def verdict_of(world, telemetry=("inconclusive", "nothing speaks"), *, source="exp.yaml"):
+def verdict_of(
+    world,
+    telemetry=("inconclusive", "nothing speaks"),
+    *,
+    command=("stabexp", "run", "exp.yaml"),
+):
     bisector = bisector_of(world)
     bisector.bisect()
     return attribution.verdict(
@@ -30,7 +35,7 @@ def verdict_of(world, telemetry=("inconclusive", "nothing speaks"), *, source="e
         fix=bisector.fix,
         all_trials=bisector.runner.records,
         seconds=1.0,
-        source=source,
+        command=command,
     )
 
 
@@ -236,9 +241,18 @@ def test_a_culprit_is_named_where_the_cause_is_more_than_a_setting():
     "source", ["exp.yaml", "my runs/exp (2).yaml", "<text>", "$(rm -r x).yaml"]
 )
 def test_the_next_command_can_be_pasted_into_a_shell(source):
-    command = verdict_of(World(doses=LOWER_RATE), source=source).next_command
+    begun = ("stabexp", "run", source)
+    command = verdict_of(World(doses=LOWER_RATE), command=begun).next_command
     assert shlex.split(command) == ["stabexp", "run", source, "-o", "optimizer.lr=0.035"]
     assert verdict_of(World()).next_command == "stabexp log r1"
+
+
+def test_the_next_command_keeps_the_settings_of_the_run_but_those_that_the_fix_replaces():
+    begun = ("stabexp", "run", "a.py:f", "-o", "optimizer.lr=0.1", "-o", "optimizer.lrs=1", "-o")
+    command = verdict_of(World(doses=LOWER_RATE), command=(*begun, "train.args.x=a b")).next_command
+    assert command == (
+        "stabexp run a.py:f -o optimizer.lrs=1 -o 'train.args.x=a b' -o optimizer.lr=0.035"
+    )
 
 
 def test_the_cost_counts_every_trial_once():

@@ -43,6 +43,9 @@ def asked(*assignments, from_step=50, settings=RUN):
         ("interventions.shuffle=1", "shuffle", 1),
         ("interventions.learning_rate=0.5", "learning_rate", 0.5),
         ("interventions.replace_samples=12", "replace_samples", "12"),
+        ("loss_clamp=5", "loss_clamp", 5.0),
+        ("skip_updates=20-22", "skip_updates", "20-22"),
+        ("skip_updates=20", "skip_updates", "20"),
     ],
 )
 def test_from_a_checkpoint_a_key_becomes_an_intervention(assignment, variable, dose):
@@ -88,6 +91,7 @@ def test_several_are_asked_at_once():
         ("optimzer.lr=1", r"unknown key; did you mean 'optimizer.lr'\?"),
         ("batch.sise=1", r"unknown key; did you mean 'batch.size'\?"),
         ("task.nam=x", r"unknown key; did you mean 'task.name'"),
+        ("skip_update=3", r"unknown key; did you mean 'skip_updates'\?"),
         ("zzz=1", r"unknown key; stabexp schema lists them"),
         ("name=better", r"does not decide how the training goes"),
         ("bisect.workers=1", r"does not decide how the training goes"),

@@ -194,10 +194,17 @@ def test_a_larger_batch_is_larger_per_micro_batch_so_accumulation_stays():
     assert patch_for("batch_size", 4, setup=setup, own_loop=False) == {"batch.size": 32}
 
 
-@pytest.mark.parametrize("variable", ["learning_rate", "warmup", "batch_size"])
+@pytest.mark.parametrize("variable", ["learning_rate", "warmup", "batch_size", "precision"])
 def test_in_an_own_loop_what_the_file_does_not_hold_is_changed_by_intervention(variable):
-    patch = patch_for(variable, 4, setup=replace(SETUP, lr=None), own_loop=True)
-    assert patch == {f"interventions.{variable}": 4}
+    dose = "fp32" if variable == "precision" else 4
+    setup = replace(SETUP, lr=None, warmup_steps=0)
+    patch = patch_for(variable, dose, setup=setup, own_loop=True)
+    assert patch == {f"interventions.{variable}": dose}
+
+
+def test_a_longer_ramp_takes_the_place_of_the_one_that_the_own_loop_has():
+    patch = patch_for("warmup", 50, setup=replace(SETUP, warmup_steps=20), own_loop=True)
+    assert patch == {"interventions.warmup": 50, "schedule.warmup_steps": 20}
 
 
 def test_every_variable_of_a_bisect_has_a_fix():

@@ -60,7 +60,7 @@ def test_with_some_carried_over_exactly_those_are_the_bad_ones(good, data):
         (2, 3, ("optimizer", "precision", "task")),
         (0, 4, ("schedule", "interventions.clip_norm")),
         (5, 6, ("schedule.warmup_steps", "detectors.loss_spike")),
-        (0, 7, ("task",)),
+        (0, 7, ("task", "steps")),
     ],
 )
 def test_likely_reasons_come_first_and_what_belongs_together_is_one(good, bad, names):

@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,17 +32,15 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory) -> Iterator[str]:
-    """The address of an MLflow server over a new database."""
-    home = tmp_path_factory.mktemp("server")
+@contextmanager
+def _served(home: Path, *options: str, **environment: str) -> Iterator[str]:
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{home}/mlflow.db"]
-    command += ["--artifacts-destination", str(home / "artifacts")]
+    command += ["--artifacts-destination", str(home / "artifacts"), *options]
     with open(home / "server.log", "wb") as log:
         process = subprocess.Popen(
-            command, stdout=log, stderr=log, env=ENVIRONMENT, start_new_session=True
+            command, stdout=log, stderr=log, env=ENVIRONMENT | environment, start_new_session=True
         )
     address = f"http://127.0.0.1:{port}"
     try:
@@ -57,6 +56,19 @@ def server(tmp_path_factory) -> Iterator[str]:
     finally:
         os.killpg(process.pid, 15)
         process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def served():
+    """Start an MLflow server over a new database in a folder; its address, while in the block."""
+    return _served
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory, served) -> Iterator[str]:
+    """The address of an MLflow server over a new database."""
+    with served(tmp_path_factory.mktemp("server")) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -124,10 +124,23 @@ def rules(facts: Facts, *, silent: bool = False) -> Answer:
             cure=test.spec.key if test else "",
         )
     seen = [str(item["rule"]) for item in facts.broken_rules]
+    left_out = next((why for r in facts.controls if (why := _left_out(r))), "")
+    if left_out and not seen:
+        return Answer(
+            yes=False,
+            detail=f"not examined: the training has {left_out}",
+            trials=controls,
+            tried=False,
+        )
     detail = "; ".join(tried) or (
         f"seen, but no explanation of the crash: {', '.join(seen)}" if seen else "none is broken"
     )
     return Answer(yes=False, detail=detail, trials=controls, tried=bool(controls))
+
+
+def _left_out(record: TrialRecord) -> str:
+    """Return why no rule was watched in a replay, empty when they were."""
+    return str(record.findings.get("rules_failures", {}).get("*", ""))
 
 
 def operation_suspected(facts: Facts) -> bool:

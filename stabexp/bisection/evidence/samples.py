@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stabexp.bisection.evidence.answer import Answer
 from stabexp.bisection.evidence.reproduction import stands_out
 from stabexp.bisection.facts import Facts
@@ -10,6 +12,28 @@ from stabexp.records import Culprit
 
 def data(facts: Facts) -> Answer:
     """Does the crash stay away without a few samples, and not without as many others?"""
+    answer = _data(facts)
+    return _in_batches(answer) if facts.setup.streamed else answer
+
+
+def _in_batches(answer: Answer) -> Answer:
+    """Return the answer about a stream: what has a number there is a batch, not a sample."""
+
+    def told(text: str) -> str:
+        return text.replace("sample", "batch").replace("batchs", "batches")
+
+    culprit = answer.culprit
+    if culprit is not None:
+        culprit = replace(
+            culprit,
+            place=told(culprit.place),
+            detail=told(culprit.detail),
+            remedy=told(culprit.remedy),
+        )
+    return replace(answer, detail=told(answer.detail), culprit=culprit)
+
+
+def _data(facts: Facts) -> Answer:
     found = facts.data
     if found is None:
         # Another order of the same data crashes in the same way, and gradually.
