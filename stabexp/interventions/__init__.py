@@ -19,6 +19,7 @@ from stabexp.interventions.hold_rate import HoldRate
 from stabexp.interventions.init_scale import InitScale
 from stabexp.interventions.layer_rate import LayerRate
 from stabexp.interventions.learning_rate import LearningRate
+from stabexp.interventions.loss_clamp import LossClamp
 from stabexp.interventions.optimizer_options import OptimizerOptions
 from stabexp.interventions.optimizer_state import OptimizerState
 from stabexp.interventions.precision import Precision, PrecisionName
@@ -26,6 +27,7 @@ from stabexp.interventions.replace_samples import ReplaceSamples
 from stabexp.interventions.safe_operation import SafeOperation
 from stabexp.interventions.show_samples import ShowSamples
 from stabexp.interventions.shuffle import Shuffle
+from stabexp.interventions.skip_updates import SkipUpdates
 from stabexp.interventions.standardise_inputs import StandardiseInputs
 from stabexp.interventions.usual_init import UsualInit
 from stabexp.interventions.warmup import Warmup, ramp
@@ -47,6 +49,8 @@ INTERVENTIONS: dict[str, type[Intervention]] = {
         HoldRate,
         LayerRate,
         WeightDecay,
+        SkipUpdates,
+        LossClamp,
         GradientScale,
         AdamEps,
         Betas,
@@ -75,6 +79,7 @@ __all__ = [
     "Intervention",
     "LayerRate",
     "LearningRate",
+    "LossClamp",
     "OptimizerOptions",
     "OptimizerState",
     "Precision",
@@ -83,6 +88,7 @@ __all__ = [
     "SafeOperation",
     "ShowSamples",
     "Shuffle",
+    "SkipUpdates",
     "StandardiseInputs",
     "UsualInit",
     "Warmup",

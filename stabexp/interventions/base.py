@@ -8,6 +8,7 @@ thing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -94,6 +95,14 @@ class Intervention(Component):
     def freezes(self) -> bool:
         """Return whether no update is applied at all, so that every batch meets the same state."""
         return False
+
+    def skips_update(self, step: int) -> bool:
+        """Return whether the update of `step` (from 0) is left out, and all else goes on."""
+        return False
+
+    def loss_limit(self) -> float:
+        """Return the logged loss above which a (micro-)batch has no gradient."""
+        return math.inf
 
     def batches(self) -> tuple[tuple[int, ...], ...] | None:
         """Return the sample ids of every batch to show, in order; None for the run's own order."""

@@ -49,9 +49,21 @@ def capture_module(module: nn.Module, *, where: str, memo: Memo, gradients: bool
 
 
 def check_module(module: nn.Module, saved: Mapping[str, Any], *, where: str) -> None:
-    """Raise CheckpointError when the captured state does not fit the module."""
+    """Raise when the captured state does not fit the module.
+
+    Raises:
+        NotReplayableError: If it has modules that were made while the training ran.
+        CheckpointError: If it is that of another module.
+    """
     module = uncompiled(module)
     now, then = module.state_dict(), saved["state"]
+    added = sorted(saved["training"].keys() - dict(_modules(module)).keys())
+    if added and not (now.keys() - then):
+        raise NotReplayableError(
+            f"{where}: the checkpoint has the module {added[0]!r}, which the training function has "
+            "not made when it calls run.steps, so it cannot be put back; make it before the loop "
+            "and freeze it until it is needed, or replay from a checkpoint before it was added"
+        )
     problems = [f"{name}{_shape(now[name])} is not in the checkpoint" for name in now.keys() - then]
     problems += [f"{name}{_shape(then[name])} is not in the model" for name in then.keys() - now]
     problems += [

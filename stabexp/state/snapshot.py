@@ -19,7 +19,12 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from stabexp.errors import CheckpointError, NotReplayableError
-from stabexp.state.module_state import capture_module, check_module, restore_module
+from stabexp.state.module_state import (
+    capture_module,
+    check_module,
+    restore_module,
+    uncompiled,
+)
 from stabexp.state.optimizer_state import capture_optimizer, check_optimizer, restore_optimizer
 from stabexp.state.plain_values import Memo, from_plain, leaves, to_plain
 from stabexp.state.random_streams import (
@@ -97,20 +102,34 @@ def capture(
         NotReplayableError: If something cannot be captured exactly; it names the key path.
     """
     memo: Memo = {}
+    names = {id(parameter): name for name, parameter in _named_parameters(objects).items()}
     saved = {
-        name: None if thing is None else _capture(thing, name, memo, gradients)
+        name: None if thing is None else _capture(thing, name, memo, gradients, names)
         for name, thing in objects.items()
     }
     kept = to_plain(dict(extra or {}), where="extra", memo=memo)
     return Snapshot(objects=saved, streams=capture_streams(), extra=kept)
 
 
-def _capture(thing: Any, name: str, memo: Memo, gradients: bool) -> dict[str, Any]:
+def _named_parameters(objects: Mapping[str, Any]) -> dict[str, nn.Parameter]:
+    """Return the parameters of all modules by "model.head.weight"."""
+    return {
+        f"{name}.{path}": parameter
+        for name, thing in objects.items()
+        if isinstance(thing, nn.Module)
+        for path, parameter in uncompiled(thing).named_parameters()
+    }
+
+
+def _capture(
+    thing: Any, name: str, memo: Memo, gradients: bool, names: Mapping[int, str]
+) -> dict[str, Any]:
     if isinstance(thing, nn.Module):
         value: Any = capture_module(thing, where=name, memo=memo, gradients=gradients)
         return {"kind": "module", "value": value}
     if isinstance(thing, Optimizer):
-        return {"kind": "optimizer", "value": capture_optimizer(thing, where=name, memo=memo)}
+        value = capture_optimizer(thing, where=name, memo=memo, names=names)
+        return {"kind": "optimizer", "value": value}
     if isinstance(thing, _STREAMS):
         return {"kind": "stream", "value": stream_state(thing)}
     if not isinstance(thing, Stateful):
@@ -137,14 +156,16 @@ def restore(
 
     Raises:
         CheckpointError: If the snapshot does not fit; nothing has been changed then.
+        NotReplayableError: If it has modules that are made while the training runs; the same.
     """
     pairs = _pairs(snapshot, objects, optional)
+    named = _named_parameters(objects)
     for name, thing, saved in pairs:
-        _check(name, thing, saved)
+        _check(name, thing, saved, named)
     check_streams(snapshot.streams)
     for name, thing, saved in pairs:
         try:
-            _restore(thing, saved)
+            _restore(thing, saved, named)
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{name}: {type(thing).__name__}.load_state_dict refused the checkpoint: "
@@ -193,7 +214,9 @@ def _kind(thing: Any) -> str:
     return "stream" if isinstance(thing, _STREAMS) else "object"
 
 
-def _check(name: str, thing: Any, saved: Mapping[str, Any]) -> None:
+def _check(
+    name: str, thing: Any, saved: Mapping[str, Any], named: Mapping[str, nn.Parameter]
+) -> None:
     if _kind(thing) != saved["kind"]:
         raise CheckpointError(
             f"{name}: is a {saved['kind']} in the checkpoint, a {_kind(thing)} here; "
@@ -202,14 +225,14 @@ def _check(name: str, thing: Any, saved: Mapping[str, Any]) -> None:
     if isinstance(thing, nn.Module):
         check_module(thing, saved["value"], where=name)
     elif isinstance(thing, Optimizer):
-        check_optimizer(thing, saved["value"], where=name)
+        check_optimizer(thing, saved["value"], where=name, named=named)
 
 
-def _restore(thing: Any, saved: Mapping[str, Any]) -> None:
+def _restore(thing: Any, saved: Mapping[str, Any], named: Mapping[str, nn.Parameter]) -> None:
     if isinstance(thing, nn.Module):
         restore_module(thing, saved["value"])
     elif isinstance(thing, Optimizer):
-        restore_optimizer(thing, saved["value"])
+        restore_optimizer(thing, saved["value"], named=named)
     elif isinstance(thing, _STREAMS):
         set_stream_state(thing, saved["value"])
     else:

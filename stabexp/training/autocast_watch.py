@@ -1,7 +1,9 @@
 """Which number format a loop's autocast regions have is seen, and can be changed in a replay.
 
 Loops of others enter `torch.autocast` themselves: a user's own, Accelerate's around the forward
-pass, Lightning's precision plug-ins. All of them enter the same class.
+pass, Lightning's precision plug-ins. All of them enter the same class. Compiled code keeps the
+regions that it was compiled with: a replay in a process of its own compiles them as changed, and
+where they were compiled before, no change takes hold, which `acted` says.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ class AutocastWatch:
         watch, inner = self, self._inner
 
         def enter(region: Any) -> Any:
-            if region._enabled:
+            if watch._on and region._enabled:
                 watch.seen = region.fast_dtype
                 if instead is not None:
                     watch.acted = True
@@ -40,8 +42,12 @@ class AutocastWatch:
                         region._enabled, region.fast_dtype = own
             return inner(region)  # type: ignore[no-untyped-call]
 
+        self._ours = enter
+        self._on = True
         torch.autocast.__enter__ = enter  # type: ignore[method-assign]
 
     def remove(self) -> None:
-        """Put torch's method back."""
-        torch.autocast.__enter__ = self._inner  # type: ignore[method-assign]
+        """Put torch's method back; somebody who wrapped ours keeps it, and it does nothing."""
+        self._on = False
+        if torch.autocast.__enter__ is self._ours:
+            torch.autocast.__enter__ = self._inner  # type: ignore[method-assign]

@@ -7,6 +7,7 @@ Measurements stay on the device until `fetch`, which is the one host sync of a s
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -139,7 +140,10 @@ class Boundary:
             )
         ]
         self._clips = ClipWatch(self._clipping)
-        self._scaler_step = self._watch_scaler() if self.scaler is not None else None
+        self._by_scaler = False
+        self._own_scaler_step = vars(self.scaler).get("step") if self.scaler is not None else None
+        if self.scaler is not None:
+            self._watch_scaler()
 
     def close(self) -> None:
         """Take every hook back."""
@@ -152,6 +156,8 @@ class Boundary:
             monitor.detach()
         if self.scaler is not None:
             del self.scaler.step
+            if self._own_scaler_step is not None:  # somebody had exchanged it before us
+                self.scaler.step = self._own_scaler_step  # type: ignore[method-assign]
 
     def begin(self, step: int) -> None:
         """Get ready for the update of `step`."""
@@ -169,7 +175,7 @@ class Boundary:
             return self._watches[0].parameters
         return list(dict.fromkeys(p for watch in self._watches for p in watch.parameters))
 
-    def _watch_scaler(self) -> Callable[..., Any]:
+    def _watch_scaler(self) -> None:
         scaler = self.scaler
         assert scaler is not None
         inner = scaler.step
@@ -179,60 +185,69 @@ class Boundary:
             if watch is not None:
                 with suppress(RuntimeError):  # the loop has unscaled already
                     scaler.unscale_(optimizer)
-                self._measure_gradients(watch)
-                assert watch.gradient_norms is not None
-                if not watch.gradient_norms.isfinite().all():
+                self._measure_gradients(watch, scale=scaler._scale)
+                found = scaler._found_inf_per_device(optimizer).values()
+                if any(value.item() for value in found):
                     # The scaler leaves this update out and no hook will run. It syncs here anyway.
                     watch.keep_rate(self.lr_scale(self.step))
                     self._update_over(watch)
-            return inner(optimizer, *args, **kwargs)
+            self._by_scaler = True
+            try:
+                return inner(optimizer, *args, **kwargs)
+            finally:
+                self._by_scaler = False
 
         scaler.step = step  # type: ignore[method-assign]
-        return inner
 
     @torch.no_grad()
     def _clipping(self, parameters: Sequence[Tensor], limit: float, total: Tensor) -> float:
         """The loop is about to clip: measure what it clips, and say what to clip to."""
-        ours = {id(p) for p in parameters if p.grad is not None}
+        allowed, coefficient = limit, clip_coefficient(limit, total)
+        met = []
         for watch in self._watches:
-            watch.look_again()
-            chosen = watch.with_gradient()
-            if not chosen or not ours.issuperset(id(p) for p in chosen) or self._scaled(watch):
-                continue
-            if not watch.measured:
-                self._look_at_gradients(watch, chosen)
-            self.clipped_at = limit
-            limit = self.clip(limit) or limit
-            watch.coefficient = clip_coefficient(limit, total)
-        return limit
+            if chosen := watch.held_of(parameters):
+                scaled = self._scaled(watch)
+                met.append((watch, chosen, scaled))
+                if not scaled:
+                    allowed = self.clip(limit) or limit
+                    # A loop that clips to infinity only asks for the norm.
+                    self.clipped_at = limit if limit < math.inf else None
+        if allowed != limit:
+            coefficient = clip_coefficient(allowed, total)
+        for watch, chosen, scaled in met:
+            new = watch.clip_comes(chosen, coefficient, scaled=scaled)
+            whole = len(parameters) >= len(watch.parameters) and len(chosen) == len(
+                watch.with_gradient()
+            )
+            if new and whole and not scaled:
+                self._look_at_gradients(watch, scale=None)
+        return allowed
 
     def _scaled(self, watch: UpdateWatch) -> bool:
         """Whether the gradients are still multiplied by the loss scale."""
-        if self.scaler is None:
+        if self.scaler is None or not watch.under_scaler:
             return False
         state = self.scaler._per_optimizer_states[id(watch.optimizer)]
         return not state["found_inf_per_device"]
 
     @torch.no_grad()
-    def _measure_gradients(self, watch: UpdateWatch) -> None:
-        """Measure the gradients, and clip them where the loop has not."""
+    def _measure_gradients(self, watch: UpdateWatch, *, scale: Tensor | None) -> None:
+        """Measure the gradients, and clip those that the loop has not clipped.
+
+        `scale` is what the scaler has divided them by, None without one.
+        """
         if watch.measured:
-            return  # when the loop clipped
-        parameters = watch.with_gradient()
-        total = self._look_at_gradients(watch, parameters)
+            return  # when the loop clipped all of them
+        self._look_at_gradients(watch, scale=scale)
         limit = self.clip(None)
         if limit is not None:
-            watch.scale_gradients(parameters, clip_coefficient(limit, total))
+            watch.clip_the_rest(limit)
 
-    def _look_at_gradients(self, watch: UpdateWatch, parameters: Sequence[Tensor]) -> Tensor:
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        watch.gradient_norms = norms(gradients, watch.device)
-        watch.measured = True
+    def _look_at_gradients(self, watch: UpdateWatch, *, scale: Tensor | None) -> None:
+        parameters = watch.look(scale=scale)
         for monitor in self.monitors:
             if self.step % monitor.every == 0:
                 self._values |= monitor.before_update(parameters, watch.gradient_norms)  # type: ignore[arg-type]
-        total: Tensor = watch.gradient_norms.norm()
-        return total
 
     @torch.no_grad()
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -246,9 +261,10 @@ class Boundary:
         if watch.depth > 1:
             return
         watch.look_again()
-        if self.scaler is None:
-            self._measure_gradients(watch)
-        watch.update_begins(self.lr_scale(self.step))
+        if not self._by_scaler:
+            watch.under_scaler = False
+        self._measure_gradients(watch, scale=None)
+        watch.update_begins(step=self.step, lr_scale=self.lr_scale(self.step))
 
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -312,7 +328,7 @@ class Boundary:
             clip_coefficient=found.pop("clip_coefficient", 1.0),
             update_ratio=update_ratio,
             param_norm=param_norm,
-            skipped=self._changes.freezes
+            skipped=self._changes.left_out(self.step)
             or (self.scaler is not None and grad_norm - grad_norm != 0 and update_ratio == 0),
             nonfinite_grads=sum(_count_nonfinite(grad_norm, part) for part in gradients),
             nonfinite_params=_count_nonfinite(param_norm, self._parameter_norms),

@@ -13,12 +13,13 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from stabexp.interventions import Intervention, OptimizerState
 from stabexp.training.changes_inputs import with_standard_inputs
+from stabexp.training.changes_loss import LossClamp
 from stabexp.training.changes_modules import ExactModules
 from stabexp.training.changes_state import empty_state
 from stabexp.training.changes_update import UpdateChanges
@@ -30,8 +31,6 @@ class Changes:
     def __init__(self, interventions: Sequence[Intervention] = ()) -> None:
         self._interventions = interventions
         self._updates: dict[int, UpdateChanges] = {}
-        self.freezes = any(item.freezes() for item in interventions)
-        """Whether no update is applied at all."""
         self._initial_scale = math.prod(item.initial_scale() for item in interventions)
         self._narrows = any(item.narrows_weights() for item in interventions)
         self._exact = [name for item in interventions for name in item.exact_modules()]
@@ -42,6 +41,8 @@ class Changes:
             isinstance(item, OptimizerState) and item.empties_optimizer_state()
             for item in interventions
         )
+        limit = min((item.loss_limit() for item in interventions), default=math.inf)
+        self._clamp = LossClamp(limit) if limit < math.inf else None
         self._modes: list[AbstractContextManager[Any]] = []
         self._run = ExitStack()
         self._batch = ExitStack()
@@ -51,6 +52,10 @@ class Changes:
         if id(optimizer) not in self._updates:
             self._updates[id(optimizer)] = UpdateChanges(self._interventions)
         return self._updates[id(optimizer)]
+
+    def left_out(self, step: int) -> bool:
+        """Return whether the update of `step` is not applied at all."""
+        return any(item.freezes() or item.skips_update(step) for item in self._interventions)
 
     def begin(
         self, model: nn.Module, optimizers: Optimizer | Sequence[Optimizer], *, scratch: bool
@@ -87,6 +92,20 @@ class Changes:
             self._batch.enter_context(mode)
         return with_standard_inputs(batch) if self._standardises else batch
 
+    def logged(self, loss: Tensor) -> None:
+        """Act on the loss of a batch, whose gradient has not been asked for yet."""
+        if self._clamp is not None:
+            self._clamp.watch(loss)
+
+    def update_ends(self) -> None:
+        """See that what was changed took hold in this step.
+
+        Raises:
+            NotReplayableError: If it did not, so that the step is not what was asked for.
+        """
+        if self._clamp is not None:
+            self._clamp.update_ends()
+
     def batch_ends(self) -> None:
         """Take back what `batch_begins` put in force; harmless when nothing is."""
         self._batch.close()
@@ -95,6 +114,8 @@ class Changes:
         """Take everything back."""
         self._batch.close()
         self._run.close()
+        if self._clamp is not None:
+            self._clamp.remove()
 
 
 @torch.no_grad()

@@ -27,8 +27,7 @@ class UpdateChanges:
     """Changes every update of one optimizer while it is made, and takes the changes back."""
 
     def __init__(self, interventions: Sequence[Intervention]) -> None:
-        self.freezes = any(item.freezes() for item in interventions)
-        """Whether no update is applied at all."""
+        self._interventions = interventions
         self._holds = any(item.holds_rate() for item in interventions)
         self._keeps = any(item.keeps_optimizer_state() for item in interventions)
         self._decay = math.prod(item.weight_decay_scale() for item in interventions)
@@ -38,6 +37,7 @@ class UpdateChanges:
         for item in interventions:
             if isinstance(item, OptimizerOptions):
                 self._options |= item.optimizer_options()
+        self._left_out = False
         self._held: list[Any] = []
         self._kept: KeptState | None = None
         self._factors: dict[Tensor, float] = {}
@@ -66,16 +66,21 @@ class UpdateChanges:
         """Return the first group's rate for an update, a number or a tensor, layers aside."""
         return self._rate(0, optimizer.param_groups[0], lr_scale)
 
-    def lend(self, optimizer: Optimizer, *, lr_scale: float) -> None:
+    def left_out(self, step: int) -> bool:
+        """Return whether the update of `step` is not applied at all."""
+        return any(item.freezes() or item.skips_update(step) for item in self._interventions)
+
+    def lend(self, optimizer: Optimizer, *, step: int, lr_scale: float) -> None:
         """Put the changed values in force; call it when gradients are unscaled and clipped."""
         if self._kept is not None:
             self._kept.put_back()
+        self._left_out = self.left_out(step)
         self._lend_groups(optimizer, lr_scale)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for parameter in parameters:
             if parameter.grad is None:
                 continue
-            if self.freezes or self._factors.get(parameter) == 0.0:
+            if self._left_out or self._factors.get(parameter) == 0.0:
                 # Without a gradient the optimizer passes a parameter by: no decay, no momentum,
                 # and no harm from a gradient that is not finite.
                 self._own_gradients.append((parameter, parameter.grad))
@@ -87,8 +92,8 @@ class UpdateChanges:
     def take_back(self, optimizer: Optimizer) -> None:
         """Give groups and gradients back as the loop knows them; harmless when nothing is lent."""
         if self._own_groups is not None:
-            for own, lent, given in self._lent:
-                # Some optimizers count or adapt in their groups; what they wrote there is theirs.
+            # Some optimizers count or adapt in their groups; what they wrote there is theirs.
+            for own, lent, given in [] if self._left_out else self._lent:
                 own.update(
                     {
                         key: value
@@ -108,7 +113,7 @@ class UpdateChanges:
         return rate if lr_scale == 1.0 else rate * lr_scale
 
     def _lend_groups(self, optimizer: Optimizer, lr_scale: float) -> None:
-        plain = lr_scale == 1.0 and self._decay == 1.0 and not self._holds
+        plain = lr_scale == 1.0 and self._decay == 1.0 and not self._holds and not self._left_out
         if plain and not self._options and not self._factors:
             return
         lent: list[tuple[Group, Group, Group]] = []

@@ -11,20 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from stabexp.errors import NotReplayableError
-from stabexp.state.random_streams import current_state, restore_streams
+from stabexp.state.snapshot import Stateful
 from stabexp.training.data import BatchSource
-from stabexp.training.loader_watch import LoaderWatch, check_map_style
+from stabexp.training.loader_watch import LoaderWatch, begin_pass, check_map_style
+from stabexp.training.stream_feed import END, StreamFeed
 
 if TYPE_CHECKING:
     from stabexp.training.run import Run
-
-
-END = object()
-"""What a feed reads when no batch is left."""
 
 
 class DataPosition(Protocol):
@@ -66,16 +62,10 @@ def feed_of(data: Any, run: Run, *, batch_size: int | None, epochs: int | None) 
     """
     if type(data) is DataLoader and _in_our_order(data):
         return OrderedFeed(data, run, batch_size=batch_size, epochs=epochs)
-    if isinstance(data, DataLoader) or hasattr(data, "base_dataloader"):
-        holder = getattr(data, "base_dataloader", data)
-        stateful = hasattr(data, "state_dict") and hasattr(data, "load_state_dict")
-        if stateful and not hasattr(data, "base_dataloader"):
-            return StreamFeed(data, run, epochs=epochs)
-        try:
-            check_map_style(holder)
-        except NotReplayableError:
-            return StreamFeed(data, run, epochs=epochs)
-        return WatchedFeed(data, run, epochs=epochs)
+    if isinstance(data, DataLoader):
+        if _by_index(getattr(data, "base_dataloader", data)):
+            return WatchedFeed(data, run, epochs=epochs)
+        return StreamFeed(data, run, epochs=epochs)
     if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
         return OrderedFeed(data, run, batch_size=batch_size, epochs=epochs)
     if hasattr(data, "__iter__") and not hasattr(data, "__next__"):
@@ -84,6 +74,15 @@ def feed_of(data: Any, run: Run, *, batch_size: int | None, epochs: int | None) 
         f"run.steps: a {type(data).__name__} can be read only once, so no step can be reached "
         "again; pass a dataset, a DataLoader, or an object whose iter() starts from the beginning"
     )
+
+
+def _by_index(loader: DataLoader[Any]) -> bool:
+    """Whether a loader asks for samples by numbers that alone decide what it gets."""
+    try:
+        check_map_style(loader)
+    except NotReplayableError:
+        return False
+    return not isinstance(loader.dataset, Stateful)
 
 
 def _in_our_order(loader: DataLoader[Any]) -> bool:
@@ -99,7 +98,11 @@ def _in_our_order(loader: DataLoader[Any]) -> bool:
 
 
 class OrderedFeed:
-    """A map-style dataset in an order that is a function of seed and position."""
+    """A map-style dataset in an order that is a function of seed and position.
+
+    The order is ours, also for a `DataLoader(shuffle=True)`: any step is reached at once, and a
+    batch may go over the end of a pass. Where the loader's own order matters, give it a sampler.
+    """
 
     reads_first = False
 
@@ -152,19 +155,27 @@ class OrderedFeed:
 
 
 class WatchedFeed:
-    """A loader over a map-style dataset that draws its own order."""
+    """A loader over a map-style dataset that draws its own order, the same as without stabexp.
+
+    A sampler that wants to be told the number of the pass is told it.
+    """
 
     reads_first = True
 
     def __init__(self, loader: Any, run: Run, *, epochs: int | None) -> None:
         self._loader = loader
         self._epochs = epochs
+        self._run = run
         self._watch = LoaderWatch(loader, run)
         self.dataset = self._watch.dataset
         self._batches: Iterator[Any] | None = None
+        self._read_again = 0
 
     def start(self, position: int) -> None:
+        begin_pass(self._loader, max(self._watch.passes - 1, 0))
         self._batches = iter(self._loader)
+        for _ in range(self._read_again):
+            next(self._batches)
 
     def read(self) -> Any:
         assert self._batches is not None
@@ -173,10 +184,17 @@ class WatchedFeed:
                 return batch
             if self._epochs is not None and self._watch.passes >= self._epochs:
                 return END
+            begin_pass(self._loader, self._watch.passes)
             self._batches = iter(self._loader)
         raise NotReplayableError("run.steps: the loader has no batches")
 
     def use(self) -> tuple[int, ...]:
+        if self._watch.persistent and self._watch.workers_draw:
+            raise NotReplayableError(
+                "run.steps: the loader's worker processes draw random numbers, and with "
+                "persistent_workers=True their streams go on from pass to pass where nothing can "
+                "put them back; set persistent_workers=False"
+            )
         return self._watch.use()
 
     def state_dict(self) -> Mapping[str, Any]:
@@ -184,101 +202,14 @@ class WatchedFeed:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._watch.load_state_dict(state)
-
-    def close(self) -> None:
-        self._batches = None
-
-
-class StreamFeed:
-    """Anything that can be iterated from its beginning; its samples have no numbers."""
-
-    reads_first = False
-    dataset = None
-
-    def __init__(self, loader: Any, run: Run, *, epochs: int | None) -> None:
-        plan = run.data_plan
-        if plan.salt or plan.replaced or plan.shown or plan.multiple > 1:
-            raise NotReplayableError(
-                f"run.steps: {type(loader).__name__} is a stream, whose samples have no numbers, "
-                "so their order, their choice and their number per batch cannot be changed; use a "
-                "map-style dataset"
+        if state["workers_draw"] and state["used"]:
+            self._watch.skips_itself = True
+            self._read_again = int(state["used"])
+            self._run.notice(
+                f"the loader's workers draw random numbers, so {self._read_again} batches were "
+                "read again to get to the step"
             )
-        self._loader = loader
-        self._run = run
-        self._epochs = epochs
-        self._stateful = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        self._passes = 0
-        self._used = 0
-        self._start: dict[str, Any] = {}
-        self._resumed: Mapping[str, Any] | None = None
-        self._batches: Iterator[Any] | None = None
-
-    def start(self, position: int) -> None:
-        resumed = self._resumed
-        if resumed is None:
-            self._begin_pass()
-            return
-        self._passes, self._used = resumed["passes"], resumed["used"]
-        self._start = dict(resumed["start"])
-        # A loader with a state may all the same read again from the beginning, as torchdata's does
-        # over a dataset that has none.
-        restore_streams(self._start)
-        if self._stateful:
-            self._loader.load_state_dict(resumed["loader"])
-        self._batches = iter(self._loader)
-        if self._stateful or not self._used:
-            return
-        self._run.notice(
-            f"{type(self._loader).__name__} has no state_dict, so {self._used} batches were "
-            "read again to get to the step; torchdata's StatefulDataLoader would not have to"
-        )
-        for _ in range(self._used):
-            next(self._batches, None)
-
-    def read(self) -> Any:
-        assert self._batches is not None
-        for _ in range(2):
-            for batch in self._batches:
-                self._used += 1
-                return batch
-            if self._epochs is not None and self._passes >= self._epochs:
-                return END
-            self._begin_pass()
-        raise NotReplayableError(
-            f"run.steps: {type(self._loader).__name__} has no batches in a second pass; its iter() "
-            "must start from the beginning"
-        )
-
-    def use(self) -> tuple[int, ...]:
-        return ()
-
-    def _begin_pass(self) -> None:
-        self._passes += 1
-        self._used = 0
-        self._start = current_state()
-        self._batches = iter(self._loader)
-
-    def state_dict(self) -> Mapping[str, Any]:
-        return {
-            "passes": self._passes,
-            "used": self._used,
-            "start": self._start,
-            "loader": self._loader.state_dict() if self._stateful else None,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._resumed = state
 
     def close(self) -> None:
         self._batches = None
-
-
-def batch_length(batch: Any) -> int:
-    """Return the first dimension of the first tensor in a batch, 0 when there is none."""
-    if isinstance(batch, Tensor):
-        return int(batch.shape[0]) if batch.dim() else 0
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        return next((size for item in batch if (size := batch_length(item))), 0)
-    return 0
+        self._watch.remove()

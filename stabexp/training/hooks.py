@@ -40,7 +40,7 @@ class Hooks:
         self._asked = asked
         self._changes = Changes(interventions)
         self._monitors = monitors
-        self._instruments = instruments
+        self._instruments = list(instruments)
         self._weights: WeightFormat | None = None
         self._closed = False
 
@@ -56,7 +56,7 @@ class Hooks:
     def change_weights(self, parts: Parts) -> None:
         """Hold the weights in another format, where that is asked; before a state is put back."""
         if (other := self._asked.other_format()) is not None:
-            self._weights = WeightFormat.of(parts.model, other.weights)
+            self._weights = WeightFormat.of(parts.model, other.weights, optimizers=parts.optimizers)
 
     def put_up(
         self, parts: Parts, *, step: int, scratch: bool, accumulate: int, samples: int | None
@@ -80,6 +80,8 @@ class Hooks:
             lr_scale=self._asked.lr_scale,
             changes=self._changes,
         )
+        if len(parts.optimizers) > 1:
+            self._instruments = [each for each in self._instruments if not each.one_optimizer]
         watched = Watched(
             model=parts.model,
             optimizer=parts.optimizers[0],
@@ -110,12 +112,14 @@ class Hooks:
             self._changes.batch_ends()
 
     def logged(self, loss: Tensor) -> None:
-        """Tell the instruments of a loss."""
+        """Tell changes and instruments of a loss."""
+        self._changes.logged(loss)
         for instrument in self._instruments:
             instrument.logged(loss)
 
     def update_ends(self, step: int) -> None:
-        """Tell the instruments that a step is complete."""
+        """Tell changes and instruments that a step is complete."""
+        self._changes.update_ends()
         for instrument in self._instruments:
             instrument.update_ends(step)
 

@@ -13,9 +13,8 @@ the streams that it had: they are kept for each batch that was read and not yet 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from stabexp.state.random_streams import (
     restore_streams,
 )
 from stabexp.training.data import substitutes
+from stabexp.training.draws import KEPT, Draws, WatchedCollate
 
 if TYPE_CHECKING:
     from stabexp.training.run import Run
@@ -74,13 +74,34 @@ class LoaderWatch:
         self._sampler = getattr(self._inner, "sampler", None)
         self._generators = _generators(holder, self._inner, self._sampler)
         self._instead = substitutes(self._plan.replaced, len(holder.dataset))  # type: ignore[arg-type]
-        self._shown = list(self._plan.shown)
+        self._shown: list[Sequence[Any]] = list(self._plan.shown)
         self._waiting: deque[_Fetched] = deque()
         self._start: dict[str, Any] = {}
         self._resumed: Mapping[str, Any] | None = None
         self._going_on: Mapping[str, Any] | None = None
         self._undrawn = False
+        self._shares = not _draws_at_once(self._inner, self._sampler)
+        self._notice = run.notice
+        self.persistent = holder.num_workers > 0 and holder.persistent_workers
+        """Whether worker processes live on from pass to pass, their random streams with them."""
+        self._collate: WatchedCollate | None = None
+        self._holder, collate = holder, holder.collate_fn
+        self._taken_back = {"batch_sampler": self._inner, "collate_fn": collate}
+        if holder.num_workers:
+            self._collate = holder.collate_fn = WatchedCollate(collate)
         holder.__dict__["batch_sampler"] = _Watched(self, self._inner)
+
+    def remove(self) -> None:
+        """Leave the loader as it was found; passes that were begun are still watched."""
+        vars(self._holder).update(self._taken_back)
+
+    @property
+    def workers_draw(self) -> bool:
+        """Whether worker processes were seen to draw random numbers while they read.
+
+        Then a place inside a pass is reached exactly only by reading the pass up to there.
+        """
+        return self._collate is not None and self._collate.drew
 
     @property
     def batch_size(self) -> int | None:
@@ -100,12 +121,17 @@ class LoaderWatch:
         return tuple(map(int, ids)) if all(isinstance(i, (int, np.integer)) for i in ids) else ()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the data stands: what is used, how the pass began, what is being read."""
+        """Return where the data stands: what is used, how the pass began, what is being read.
+
+        A pass of which nothing is left is over: the next one begins here.
+        """
+        over = 0 < _length(self._inner) <= self.used and not self._waiting
         return {
-            "passes": self.passes,
-            "used": self.used,
-            "start": self._start,
+            "passes": self.passes + over,
+            "used": 0 if over else self.used,
+            "start": self._beginning() if over else self._start,
             "reading": [as_state(f.streams) for f in self._waiting if f.streams is not None],
+            "workers_draw": self.workers_draw,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -115,6 +141,7 @@ class LoaderWatch:
 
     def begin_pass(self) -> Iterator[list[Any]]:
         """Return the batches of one pass by their ids; the streams are those of its beginning."""
+        self._shown[:0] = [fetched.ids for fetched in self._waiting if not fetched.taken]
         self._waiting.clear()
         if not (self._undrawn and not self._reads_here):
             # A loader with workers asks twice while it starts; both times are one beginning.
@@ -143,20 +170,32 @@ class LoaderWatch:
             "streams": current_state(),
             "generators": [generator.get_state() for generator in self._generators],
             "sampler": _sampler_state(self._sampler),
+            "draws": {},
         }
+
+    def _draws(self, start: Mapping[str, Any]) -> Draws:
+        return Draws(start["draws"], shares=self._shares, on_lost=self._say_lost)
+
+    def _say_lost(self) -> None:
+        self._notice(
+            f"{type(self._inner).__name__} draws from the global random streams for every batch, "
+            f"as the training does, and after {KEPT} such batches in a pass a replay may differ; "
+            "give it a torch.Generator of its own"
+        )
 
     def _pass(
         self, inner: Iterator[list[Any]], *, skip: int, reading: Iterable[Any]
     ) -> Iterator[list[Any]]:
         """Yield the rest of a pass: as many batches as the sampler has, joined or not."""
         self._undrawn = False
+        draws = self._draws(self._start)
         if self._plan.salt:
             inner = iter(self._reordered(list(inner)))
         given = drawn = 0
-        for ids in islice(inner, skip):
+        while drawn < skip and (passed := draws.read(inner, None)) is not None:
             given, drawn = given + 1, drawn + 1
             if self.skips_itself:
-                yield list(ids)
+                yield list(passed)
         # What was being read when the state was taken is read again, each batch from the streams
         # that it had; what follows meets those that the training left.
         again = iter(reading)
@@ -166,7 +205,7 @@ class LoaderWatch:
             joined: list[Any] = []
             taken, begun = 0, None
             while taken < self._plan.multiple:
-                more = next(inner, None)
+                more = draws.read(inner, None)
                 if more is not None:
                     joined += list(more)
                     taken, drawn = taken + 1, drawn + 1
@@ -176,22 +215,25 @@ class LoaderWatch:
                     break
                 # Joined batches use a pass up early; the trainer counts on its whole length.
                 begun, taken = self._beginning(), 0
+                draws = self._draws(begun)
                 inner = iter(self._inner)
             if not joined:
                 return
             given += 1
+            after = draws.after
             if (saved := next(again, None)) is not None:
                 restore_streams(saved)
-            streams = host_streams() if self._reads_here else None
+                after = None
+            streams = (after or host_streams()) if self._reads_here else None
             shown = [self._instead.get(i, i) for i in joined] if self._instead else joined
             self._waiting.append(_Fetched(tuple(shown), taken, begun, streams))
             yield shown
 
     def _shown_first(self) -> Iterator[list[int]]:
-        for ids in self._shown:
+        while self._shown:  # a trainer that counts may end the pass before all of them were shown
+            ids = self._shown.pop(0)
             self._waiting.append(_Fetched(tuple(ids), 0, None, None))
             yield list(ids)
-        self._shown = []
 
     def _reordered(self, batches: list[list[Any]]) -> list[list[Any]]:
         """Return batches of the same sizes with the samples of the pass in another order."""
@@ -219,6 +261,21 @@ class _Watched(BatchSampler):
         return getattr(self._inner, name)
 
 
+def begin_pass(loader: Any, number: int) -> None:
+    """Tell a loader the number of the pass that begins, from 0, where it or its parts ask for it.
+
+    It is what a loop over epochs does by hand: `sampler.set_epoch(epoch)`.
+    """
+    if hasattr(loader, "base_dataloader"):  # Accelerate's tells its parts what it counts itself
+        loader.iteration = number
+        return
+    batches = getattr(loader, "batch_sampler", None)
+    parts = (loader, getattr(loader, "sampler", None), batches, getattr(loader, "dataset", None))
+    for part in {id(part): part for part in parts}.values():
+        if callable(set_epoch := getattr(part, "set_epoch", None)):
+            set_epoch(number)
+
+
 def check_map_style(loader: DataLoader[Any]) -> None:
     """Raise NotReplayableError unless the loader makes batches of samples by index."""
     if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
@@ -226,6 +283,22 @@ def check_map_style(loader: DataLoader[Any]) -> None:
             f"the loader over {type(loader.dataset).__name__} makes no batches by index, so its "
             "position cannot be restored; use a map-style dataset with a batch size"
         )
+
+
+def _length(batches: Any) -> int:
+    """Return how many batches a sampler says that a pass has, 0 when it does not."""
+    try:
+        return len(batches)
+    except (AttributeError, NotImplementedError, TypeError):
+        return 0
+
+
+def _draws_at_once(*samplers: Any) -> bool:
+    """Whether samplers are known to draw a pass at once, or from generators of their own."""
+    known = ("torch.", "torchdata.", "accelerate.", "transformers.", "builtins.")
+    return all(
+        (type(each).__module__ + ".").startswith(known) for each in samplers if each is not None
+    )
 
 
 def _generators(*owners: Any) -> list[torch.Generator]:

@@ -60,7 +60,12 @@ def parts_of(
             raise NotReplayableError(
                 f"run.steps: {name} is a {type(each).__name__}, not a torch.nn.Module"
             )
-    optimizers = {name: innermost(each) for name, each in _named("optimizer", optimizer).items()}
+    wrapped = _named("optimizer", optimizer)
+    if not {"accelerator", "trainer"} & set(extra or {}):
+        for name, each in wrapped.items():
+            _check_accelerate(name, each)
+    scaler = scaler or next(filter(None, map(_scaler_of, wrapped.values())), None)
+    optimizers = {name: innermost(each) for name, each in wrapped.items()}
     for name, each in optimizers.items():
         _check_optimizer(name, each)
     schedulers = {name: _unwrapped(each) for name, each in _named("scheduler", scheduler).items()}
@@ -102,6 +107,23 @@ def innermost(optimizer: Any) -> Any:
     while isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
         optimizer = optimizer.optimizer
     return optimizer
+
+
+def _scaler_of(optimizer: Any) -> torch.amp.GradScaler | None:
+    """Return the scaler that Accelerate's wrapper steps an optimizer with."""
+    inner = getattr(optimizer, "optimizer", None)
+    scaler = getattr(optimizer, "scaler", None) if inner is not None else None
+    return scaler if isinstance(scaler, torch.amp.GradScaler) else None
+
+
+def _check_accelerate(name: str, optimizer: Any) -> None:
+    kind = type(optimizer)
+    if kind.__name__ == "AcceleratedOptimizer" and kind.__module__.startswith("accelerate."):
+        raise NotReplayableError(
+            f"run.steps: {name} was prepared by Accelerate, which counts the batches itself to "
+            "know when to update; pass extra=accelerated(accelerator), from "
+            "stabexp.integrations.accelerate"
+        )
 
 
 def _unwrapped(scheduler: Any) -> Any:

@@ -30,7 +30,7 @@ from stabexp.state.snapshot import Snapshot, Stateful, capture, restore
 from stabexp.training.asked import Asked
 from stabexp.training.data import to_device
 from stabexp.training.data_plan import DataPlan
-from stabexp.training.feeds import END, DataPosition, Feed, batch_length, feed_of
+from stabexp.training.feeds import DataPosition, Feed, feed_of
 from stabexp.training.fork import Fork
 from stabexp.training.hooks import Hooks
 from stabexp.training.keeper import Keeper
@@ -38,6 +38,7 @@ from stabexp.training.parts import Parts, parts_of
 from stabexp.training.precision import FORMATS, NumberFormat, autocast, make_scaler
 from stabexp.training.settings import RunSettings
 from stabexp.training.step_ledger import PATIENCE, StepLedger
+from stabexp.training.stream_feed import END, batch_length
 
 
 class Run:
@@ -86,15 +87,14 @@ class Run:
         self.divergence: Divergence | None = None
         self.last_record: StepRecord | None = None
         self.planned_steps = settings.steps
-        """How many updates the whole training has, None while that is not known."""
+        """Updates of the whole training, None while not known."""
         self.dataset: Any = None
         """The map-style dataset; known once the training has begun."""
         self.used_autocast = False
-        """Whether the training function asked for `autocast()`."""
         self.notices: list[str] = []
         """What the user should know about this run, in plain sentences."""
         self.replaying = not keep_saving
-        """Whether this is a replay: a time to leave out logging, evaluation and printing."""
+        """Whether this is a replay, in which a trainer need not log, evaluate or print."""
         every = (*changing.build(settings.interventions), *interventions)
         self.data_plan = DataPlan.of(every)
         """What is different about the data."""
@@ -323,7 +323,8 @@ class Run:
         The value of the `with` is the batch to work on.
         """
         ids = () if self._data is None else self._data.use()
-        self._ledger.add_batch(ids, len(ids) or batch_length(batch))
+        samples = 0 if getattr(self._data, "numbers_batches", False) else len(ids)
+        self._ledger.add_batch(ids, samples or batch_length(batch))
         with self._hooks.around(batch, step=self.step, ids=ids) as changed:
             yield changed
 
@@ -357,7 +358,8 @@ class Run:
         """Return what the loop was seen to do, whoever wrote it; empty before the first step."""
         if self.last_record is None:
             return {}
-        return self._hooks.seen(self.parts, self._ledger.largest) | {"steps": self.planned_steps}
+        beyond = {"steps": self.planned_steps, "streamed": self.dataset is None}
+        return self._hooks.seen(self.parts, self._ledger.largest) | beyond
 
     def snapshot(self) -> Snapshot:
         """Return a copy of everything that decides the next step."""

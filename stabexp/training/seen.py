@@ -50,13 +50,16 @@ def seen_in(
 
 
 def ramp(records: Sequence[StepRecord]) -> int:
-    """Return how many steps the rate rises from the start until it no longer does, 0 without."""
+    """Return how many steps the rate rises from the start until it no longer does, 0 without.
+
+    A rate that rises up to the last record is no ramp: perhaps it should have ended.
+    """
     rates = [record.lr for record in records]
     count = 0
     while count + 1 < len(rates) and rates[count + 1] > rates[count]:
         count += 1
-    rises = count > 0 and rates[0] <= 0.5 * rates[count]
-    return count if rises else 0
+    ended = 0 < count < len(rates) - 1
+    return count if ended and rates[0] <= 0.5 * rates[count] else 0
 
 
 def _format(parts: Parts, autocast: torch.dtype | None) -> str:

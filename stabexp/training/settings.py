@@ -53,5 +53,7 @@ class Program:
     """Facts about task and data for reports; empty when the training is the user's own function."""
     configuration: str = ""
     """Digest of every setting that decides the training's course."""
+    own_loop: bool = False
+    """Whether the training function is the user's, whose settings nobody wrote into a file."""
     code: tuple[Path, ...] = ()
     """Files with the user's own training code."""

@@ -54,9 +54,9 @@ class StepLedger:
         return bool(self._losses)
 
     def log(self, loss: Tensor, metrics: dict[str, Tensor]) -> None:
-        """Add the loss of a batch."""
-        self._losses.append(loss)
-        self._metrics |= metrics
+        """Add the loss of a batch; copied, for a loop may go on to divide it in place."""
+        self._losses.append(loss.clone())
+        self._metrics |= {name: value.clone() for name, value in metrics.items()}
 
     def add_batch(self, ids: Sequence[int], samples: int) -> None:
         """Add a batch that is used now."""

@@ -32,6 +32,8 @@ DOSES = {
     "safe_operation": "log@train.py:31,div",
     "eager": "on",
     "standardise_inputs": "on",
+    "skip_updates": "1-4,7",
+    "loss_clamp": 5.0,
 }
 QUESTIONS = {
     "learning_rate": "lr_scale",
@@ -56,6 +58,8 @@ QUESTIONS = {
     "safe_operation": "safe_operations",
     "eager": "eager",
     "standardise_inputs": "standardises_inputs",
+    "skip_updates": "skips_update",
+    "loss_clamp": "loss_limit",
 }
 
 
@@ -79,6 +83,8 @@ def answers(item):
         "safe_operations": item.safe_operations(),
         "eager": item.eager(),
         "standardises_inputs": item.standardises_inputs(),
+        "skips_update": [step for step in range(9) if item.skips_update(step)],
+        "loss_limit": item.loss_limit(),
         "freezes": item.freezes(),
         "batches": item.batches(),
     }
@@ -142,6 +148,11 @@ def test_an_intervention_answers_its_own_question_differently_and_no_other(name)
         ("usual_init", 0.5, "expected 'on', found 0.5"),
         ("exact_modules", "head,", "expected module names, for example blocks.1.fc,head"),
         ("safe_operation", "log@31", "expected operations, for example log or log@train.py:31"),
+        ("skip_updates", "20-", "expected steps, for example 20-22,40; found '20-'"),
+        ("skip_updates", "9-3", "expected steps"),
+        ("skip_updates", "", "expected steps"),
+        ("loss_clamp", "inf", "expected a finite number"),
+        ("loss_clamp", "high", "expected a valid number, found 'high'"),
         ("lerning_rate", 1, "unknown intervention; did you mean 'learning_rate'?"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_compiled_model_has_the_names_of_the_model_inside():
     before = model.head.weight.detach().clone()
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    changes.update_of(made).lend(made, lr_scale=1.0)
+    changes.update_of(made).lend(made, step=0, lr_scale=1.0)
     made.step()
     changes.update_of(made).take_back(made)
     changes.end()
@@ -130,7 +130,7 @@ def test_a_weight_with_two_names_has_the_smaller_factor():
     changes.begin(model, made, scratch=True)
     model["embed"].weight.grad = torch.ones(5, 4)
     before = model["embed"].weight.detach().clone()
-    changes.update_of(made).lend(made, lr_scale=1.0)
+    changes.update_of(made).lend(made, step=0, lr_scale=1.0)
     made.step()
     changes.update_of(made).take_back(made)
     assert torch.equal(model["embed"].weight, before)
