@@ -6,18 +6,21 @@ what a replay changes about the data of a map-style dataset by samples, it chang
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from stabexp.errors import NotReplayableError
+from stabexp.state.plain_values import leaves
 from stabexp.state.random_streams import current_state, isolated_streams, restore_streams
 from stabexp.state.snapshot import Stateful
 from stabexp.training.draws import KEPT, Draws
-from stabexp.training.loader_watch import begin_pass
+from stabexp.training.samplers import begin_pass
 
 if TYPE_CHECKING:
     from stabexp.training.run import Run
@@ -58,7 +61,10 @@ class StreamFeed:
         self._ids: tuple[int, ...] = ()
         self._ahead: deque[tuple[int, Any]] = deque()
         self._shown = list(self._plan.shown)
+        self._left_out: set[str] | None = None
         self._start: dict[str, Any] = {}
+        self._before: dict[str, Any] = {}
+        """How the pass before this one began, and with which number."""
         self._draws = Draws({}, shares=True)
         self._resumed: Mapping[str, Any] | None = None
         self._batches: Iterator[Any] | None = None
@@ -71,7 +77,7 @@ class StreamFeed:
             return
         self._passes, self._used = resumed["passes"], resumed["used"]
         self._number = resumed["number"]
-        self._start = dict(resumed["start"])
+        self._start, self._before = dict(resumed["start"]), dict(resumed["before"])
         restore_streams(self._start["streams"])
         if self._stateful:
             self._loader.load_state_dict(resumed["loader"])
@@ -96,11 +102,26 @@ class StreamFeed:
             number, batch = self._ahead.popleft() if self._ahead else self._next()
             if batch is END:
                 return END
-            if number not in self._plan.replaced:
+            if not self._is_left_out(number, batch):
                 found.append(batch)
                 ids.append(number)
         self._ids = tuple(ids)
         return found[0] if len(found) == 1 else joined(found)
+
+    def _is_left_out(self, number: int, batch: Any) -> bool:
+        """Whether a batch is one to leave out, or the same that comes again in a later pass."""
+        replaced = self._plan.replaced
+        if not replaced:
+            return False
+        if self._left_out is None:
+            self._left_out = set()
+            gone = [each for each in replaced if each < number]
+            with suppress(NotReplayableError):  # too far back to be known
+                self._left_out |= {content(each) for each in self._read_again(gone).values()}
+        seen = content(batch)
+        if number in replaced:
+            self._left_out.add(seen)
+        return seen in self._left_out
 
     def use(self) -> tuple[int, ...]:
         """Return the numbers of the batches that are used now."""
@@ -137,25 +158,35 @@ class StreamFeed:
         return joined([known[number] for number in numbers])
 
     def _read_again(self, numbers: list[int]) -> dict[int, Any]:
-        """Return batches that this pass has left behind, read from its beginning."""
+        """Return batches that this pass and the one before have left behind, read once more."""
+        if not numbers:
+            return {}
         first = self._number - self._used
-        if self._stateful or min(numbers) < first:
+        earlier = self._before["first"] if self._before else first
+        if self._stateful or min(numbers) < earlier:
             raise NotReplayableError(
                 f"run.steps: batch {min(numbers)} of {self._name} lies before this state, and the "
                 "stream cannot be read backwards; use a map-style dataset"
             )
         found: dict[int, Any] = {}
         with isolated_streams():
-            restore_streams(self._start["streams"])
-            draws = Draws(self._start["draws"], shares=True)
-            batches = iter(self._loader)
-            for number in range(first, max(numbers) + 1):
-                batch = draws.read(batches, END)
-                if number in numbers:
-                    found[number] = batch
-        return found
+            for start, begins, back in ((self._before, earlier, 2), (self._start, first, 1)):
+                ends = first if back == 2 else self._number
+                wanted = [number for number in numbers if begins <= number < ends]
+                if not wanted:
+                    continue
+                begin_pass(self._loader, self._passes - back)
+                restore_streams(start["streams"])
+                draws = Draws(start["draws"], shares=True)
+                batches = iter(self._loader)
+                for number in range(begins, max(wanted) + 1):
+                    found[number] = draws.read(batches, END)
+            begin_pass(self._loader, self._passes - 1)
+        return {number: found[number] for number in numbers}
 
     def _begin_pass(self) -> None:
+        if self._start:
+            self._before = {"first": self._number - self._used, **self._start}
         self._passes += 1
         self._used = 0
         self._start = {"streams": current_state(), "draws": {}}
@@ -186,6 +217,7 @@ class StreamFeed:
             "used": self._used,
             "number": self._number,
             "start": self._start,
+            "before": self._before,
             "loader": self._loader.state_dict() if self._stateful else None,
         }
 
@@ -196,6 +228,19 @@ class StreamFeed:
     def close(self) -> None:
         """Let go of the iterator."""
         self._batches = None
+
+
+def content(batch: Any) -> str:
+    """Return a digest of all that a batch holds."""
+    digest = hashlib.sha256()
+    for _, leaf in leaves(batch):
+        if isinstance(leaf, Tensor):
+            data = leaf.detach().cpu().contiguous()
+            digest.update(f"{data.dtype}{tuple(data.shape)}".encode())
+            digest.update(data.reshape(-1).view(torch.uint8).numpy().tobytes())
+        else:
+            digest.update(repr(leaf).encode())
+    return digest.hexdigest()
 
 
 def joined(batches: list[Any]) -> Any:
