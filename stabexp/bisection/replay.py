@@ -185,6 +185,7 @@ def _arguments(name: str, spec: TrialSpec, origin: Origin, program: Program) -> 
             or origin.seen.get("steps")
             or origin.records[-1].step + 1,
             "earlier_rates": tuple(r.lr for r in earlier if math.isfinite(r.lr)),
+            "earlier_updates": sum(not record.skipped for record in earlier),
             "earlier_ids": tuple(record.sample_ids for record in earlier[-EARLIER:]),
         }
     if name == "locate":

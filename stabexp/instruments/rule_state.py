@@ -23,7 +23,9 @@ class StateChangedBetweenSteps(Rule):
 
     slug: ClassVar[str] = "state_changed_between_steps"
 
-    def __init__(self) -> None:
+    def __init__(self, *, earlier_updates: int | None = None) -> None:
+        """`earlier_updates` were applied before the replay, not left out; None: one a step."""
+        self._earlier = earlier_updates
         self._step = self._updates = 0
         self._state: dict[int, dict[str, int]] | None = None
         self._weights: dict[int, int] = {}
@@ -95,13 +97,14 @@ class StateChangedBetweenSteps(Rule):
         self._state = self._digest_state()
         self._weights = self._digest_weights()
         held = sum(bool(values) for values in self._state.values())
-        if self._updates == 1 and self._first > 0 and self._started_empty and held:
+        earlier = self._first if self._earlier is None else self._earlier
+        if self._updates == 1 and earlier > 0 and self._started_empty and held:
             self._lost = Finding(
                 rule=self.slug,
                 step=self._first,
                 place="optimizer state",
                 detail=f"update {self._first} began with no optimizer state at all, although "
-                f"{self._first} updates came before it and {held} parameters have some after it",
+                f"{earlier} updates came before it and {held} parameters have some after it",
                 remedy="save and restore the optimizer's state with the weights",
                 cure=("optimizer_state", "kept"),
             )

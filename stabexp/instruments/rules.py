@@ -51,6 +51,9 @@ class Rules(Instrument):
     earlier_rates: tuple[float, ...] = ()
     """Learning rate of every update before the replay, from step 0."""
 
+    earlier_updates: int | None = Field(None, ge=0)
+    """Updates applied before the replay, those left out by a scaler not counted; None if unknown."""
+
     earlier_ids: tuple[tuple[int, ...], ...] = ()
     """Sample ids of the updates before the replay, in order."""
 
@@ -74,7 +77,7 @@ class Rules(Instrument):
             ClippedBeforeUnscale(ledger),
             weights,
             ParameterNotInitialised(),
-            StateChangedBetweenSteps(),
+            StateChangedBetweenSteps(earlier_updates=self.earlier_updates),
             RecomputationDiffers(),
             ParameterNeverMoves(),
             AlmostNothingTrains(),

@@ -188,6 +188,9 @@ def test_a_replay_that_starts_without_moments_is_found():
     assert later["state_changed_between_steps"]["step"] == 50
     assert found(lambda run: train(run, torch.optim.Adam)) == {}
     assert found(lambda run: train(run, torch.optim.SGD), first=50) == {}
+    # The scaler left out every update before it: there never was a state.
+    adam = found(lambda run: train(run, torch.optim.Adam), first=50, earlier_updates=0)
+    assert adam == {}
 
 
 def test_a_weight_written_once_is_suspicious_and_one_written_always_is_the_method():
