@@ -52,7 +52,7 @@ class Rules(Instrument):
     """Learning rate of every update before the replay, from step 0."""
 
     earlier_updates: int | None = Field(None, ge=0)
-    """Updates applied before the replay, those left out by a scaler not counted; None if unknown."""
+    """Updates applied before the replay, without those a scaler left out; None if unknown."""
 
     earlier_ids: tuple[tuple[int, ...], ...] = ()
     """Sample ids of the updates before the replay, in order."""

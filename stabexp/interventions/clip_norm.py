@@ -10,7 +10,12 @@ from stabexp.interventions.base import Intervention
 
 
 class ClipNorm(Intervention):
-    """Scales the gradients down when their total L2 norm exceeds the dose."""
+    """Scales the gradients down when their total L2 norm exceeds the dose.
+
+    Where a loop clips by itself, each of its clippings is tightened to the dose, in the norm that
+    it uses and over the parameters that it takes together; those that it leaves are clipped
+    together. Several optimizers that nobody clips are clipped one by one.
+    """
 
     variable: ClassVar[str] = "clip_norm"
 

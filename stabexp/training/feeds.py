@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from stabexp.errors import NotReplayableError
 from stabexp.state.snapshot import Stateful
 from stabexp.training.data import BatchSource
-from stabexp.training.loader_watch import LoaderWatch, begin_pass, check_map_style
+from stabexp.training.loader_watch import LoaderWatch, check_map_style
+from stabexp.training.samplers import begin_pass
 from stabexp.training.stream_feed import END, StreamFeed
 
 if TYPE_CHECKING:

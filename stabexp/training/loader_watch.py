@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from stabexp.errors import NotReplayableError
@@ -30,6 +29,12 @@ from stabexp.state.random_streams import (
 )
 from stabexp.training.data import substitutes
 from stabexp.training.draws import KEPT, Draws, WatchedCollate
+from stabexp.training.samplers import (
+    draws_at_once,
+    generators,
+    sampler_state,
+    set_sampler_state,
+)
 
 if TYPE_CHECKING:
     from stabexp.training.run import Run
@@ -72,7 +77,7 @@ class LoaderWatch:
         self._inner: Any = holder.batch_sampler
         self._reads_here = holder.num_workers == 0
         self._sampler = getattr(self._inner, "sampler", None)
-        self._generators = _generators(holder, self._inner, self._sampler)
+        self._generators = generators(holder, self._inner, self._sampler)
         self._instead = substitutes(self._plan.replaced, len(holder.dataset))  # type: ignore[arg-type]
         self._shown: list[Sequence[Any]] = list(self._plan.shown)
         self._waiting: deque[_Fetched] = deque()
@@ -80,7 +85,7 @@ class LoaderWatch:
         self._resumed: Mapping[str, Any] | None = None
         self._going_on: Mapping[str, Any] | None = None
         self._undrawn = False
-        self._shares = not _draws_at_once(self._inner, self._sampler)
+        self._shares = not draws_at_once(self._inner, self._sampler)
         self._notice = run.notice
         self.persistent = holder.num_workers > 0 and holder.persistent_workers
         """Whether worker processes live on from pass to pass, their random streams with them."""
@@ -162,14 +167,14 @@ class LoaderWatch:
         self._start = dict(resumed["start"])
         for generator, state in zip(self._generators, self._start["generators"], strict=True):
             generator.set_state(state)
-        _set_sampler_state(self._sampler, self._start["sampler"])
+        set_sampler_state(self._sampler, self._start["sampler"])
         restore_streams(self._start["streams"])
 
     def _beginning(self) -> dict[str, Any]:
         return {
             "streams": current_state(),
             "generators": [generator.get_state() for generator in self._generators],
-            "sampler": _sampler_state(self._sampler),
+            "sampler": sampler_state(self._sampler),
             "draws": {},
         }
 
@@ -198,17 +203,18 @@ class LoaderWatch:
                 yield list(passed)
         # What was being read when the state was taken is read again, each batch from the streams
         # that it had; what follows meets those that the training left.
-        again = iter(reading)
+        again = iter(() if self._shown else reading)
         yield from self._shown_first()
         total: int | None = None
         while total is None or given < total:
             joined: list[Any] = []
-            taken, begun = 0, None
-            while taken < self._plan.multiple:
+            count = taken = 0
+            begun = None
+            while count < self._plan.multiple:
                 more = draws.read(inner, None)
                 if more is not None:
                     joined += list(more)
-                    taken, drawn = taken + 1, drawn + 1
+                    count, taken, drawn = count + 1, taken + 1, drawn + 1
                     continue
                 total = total or drawn
                 if self._plan.multiple == 1 or given >= total or not drawn:
@@ -261,21 +267,6 @@ class _Watched(BatchSampler):
         return getattr(self._inner, name)
 
 
-def begin_pass(loader: Any, number: int) -> None:
-    """Tell a loader the number of the pass that begins, from 0, where it or its parts ask for it.
-
-    It is what a loop over epochs does by hand: `sampler.set_epoch(epoch)`.
-    """
-    if hasattr(loader, "base_dataloader"):  # Accelerate's tells its parts what it counts itself
-        loader.iteration = number
-        return
-    batches = getattr(loader, "batch_sampler", None)
-    parts = (loader, getattr(loader, "sampler", None), batches, getattr(loader, "dataset", None))
-    for part in {id(part): part for part in parts}.values():
-        if callable(set_epoch := getattr(part, "set_epoch", None)):
-            set_epoch(number)
-
-
 def check_map_style(loader: DataLoader[Any]) -> None:
     """Raise NotReplayableError unless the loader makes batches of samples by index."""
     if isinstance(loader.dataset, IterableDataset) or loader.batch_sampler is None:
@@ -291,31 +282,3 @@ def _length(batches: Any) -> int:
         return len(batches)
     except (AttributeError, NotImplementedError, TypeError):
         return 0
-
-
-def _draws_at_once(*samplers: Any) -> bool:
-    """Whether samplers are known to draw a pass at once, or from generators of their own."""
-    known = ("torch.", "torchdata.", "accelerate.", "transformers.", "builtins.")
-    return all(
-        (type(each).__module__ + ".").startswith(known) for each in samplers if each is not None
-    )
-
-
-def _generators(*owners: Any) -> list[torch.Generator]:
-    found = [getattr(owner, "generator", None) for owner in owners]
-    return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
-
-
-def _sampler_state(sampler: Any) -> Any:
-    """Return what a sampler remembers: its state_dict, or the epoch it was told."""
-    if hasattr(sampler, "state_dict") and hasattr(sampler, "load_state_dict"):
-        return {"state": sampler.state_dict()}
-    epoch = getattr(sampler, "epoch", None)
-    return {"epoch": epoch} if isinstance(epoch, int) else {}
-
-
-def _set_sampler_state(sampler: Any, saved: Mapping[str, Any]) -> None:
-    if "state" in saved:
-        sampler.load_state_dict(saved["state"])
-    elif "epoch" in saved:
-        sampler.epoch = saved["epoch"]

@@ -98,7 +98,9 @@ class UpdateWatch:
         Raises:
             NotReplayableError: If a gradient is sparse.
         """
-        parameters = [p for p in self.parameters if p.grad is not None]
+        return self._dense([p for p in self.parameters if p.grad is not None])
+
+    def _dense(self, parameters: list[Tensor]) -> list[Tensor]:
         if any(p.grad is not None and p.grad.is_sparse for p in parameters):
             raise NotReplayableError(
                 "a gradient is sparse, so its norm and clipping are not defined here; "
@@ -115,7 +117,9 @@ class UpdateWatch:
         if any(id(p) not in self._known for p in parameters):
             self.look_again()
         if len(parameters) < len(self.parameters):
-            return [p for p in parameters if p.grad is not None and id(p) in self._known]
+            return self._dense(
+                [p for p in parameters if p.grad is not None and id(p) in self._known]
+            )
         asked = set(map(id, parameters))
         return [p for p in self.with_gradient() if id(p) in asked]
 

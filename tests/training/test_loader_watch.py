@@ -14,7 +14,8 @@ from stabexp.interventions import build
 from stabexp.state.plain_values import from_plain, to_plain
 from stabexp.state.random_streams import isolated_streams, seed_everything
 from stabexp.training import Run, RunSettings
-from stabexp.training.loader_watch import LoaderWatch, begin_pass
+from stabexp.training.loader_watch import LoaderWatch
+from stabexp.training.samplers import begin_pass
 
 
 class Drawn(Sampler[list[int]]):
@@ -180,12 +181,13 @@ class Told(Sampler[int]):
         return 4
 
 
-@pytest.mark.parametrize("given_as", ["sampler", "batch_sampler", "dataset"])
+@pytest.mark.parametrize("given_as", ["sampler", "batch_sampler", "inside", "dataset"])
 def test_the_number_of_a_pass_is_told_once_to_whoever_asks(given_as):
     told = Told()
     loader = {
         "sampler": lambda: DataLoader([1, 2, 3, 4], 2, sampler=told),
         "batch_sampler": lambda: DataLoader([1, 2, 3, 4], batch_sampler=told),
+        "inside": lambda: DataLoader([1, 2, 3, 4], batch_sampler=BatchSampler(told, 2, False)),
         "dataset": lambda: DataLoader(told, 2),
     }[given_as]()
     for number in range(3):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from integrations.lightning.recording import record
+from recording import record
 from torch import nn, optim
 from torch.nn.utils import clip_grad_norm_ as clipped_under_another_name
 from torch.utils.data import DataLoader, WeightedRandomSampler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from integrations.lightning.recording import record
+from recording import record
 from torch import nn, optim
 from torch.optim.swa_utils import SWALR, AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, WeightedRandomSampler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from integrations.lightning.recording import record
+from recording import record
 from torch import nn, optim
 from torch.utils.data import DataLoader
 from training.feed_worlds import table

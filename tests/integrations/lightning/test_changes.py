@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from integrations.lightning import worlds
-from integrations.lightning.recording import Recorded, record
 from integrations.lightning.worlds import THIRD_PARTY, loader, trainer
+from recording import Recorded, record
 
 from stabexp.bisection.replay import first_mismatch
 from stabexp.integrations.lightning import StabexpCallback

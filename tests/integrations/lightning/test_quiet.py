@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from integrations.lightning import worlds
-from integrations.lightning.recording import record
 from integrations.lightning.worlds import THIRD_PARTY, loader, trainer
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint, Timer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from recording import record
 
 from stabexp.bisection.replay import first_mismatch
 from stabexp.integrations.lightning import StabexpCallback
@@ -120,7 +120,7 @@ def test_a_replay_that_ends_early_ends_in_the_middle_of_a_pass(tmp_path):
     recorded = record(train, tmp_path / "states")
     (tmp_path / "logs").rename(tmp_path / "of the run")
     part = recorded.replay(5)[:4]
-    from integrations.lightning.recording import executed
+    from recording import executed
 
     from stabexp.training import Fork
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from integrations.lightning import worlds
-from integrations.lightning.recording import record
 from integrations.lightning.worlds import THIRD_PARTY, loader, trainer
 from lightning.pytorch.callbacks import LearningRateFinder, StochasticWeightAveraging
 from lightning.pytorch.plugins import MixedPrecision, Precision
+from recording import record
 from torch.utils.data import DataLoader, IterableDataset
 
 from stabexp.errors import NotReplayableError

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from integrations.lightning import worlds
-from integrations.lightning.recording import record
 from integrations.lightning.worlds import THIRD_PARTY, loader, trainer
 from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.plugins import MixedPrecision
+from recording import record
 
 from stabexp.bisection.replay import first_mismatch
 from stabexp.integrations.lightning import StabexpCallback

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from integrations.lightning import worlds
-from integrations.lightning.recording import Recorded, executed, record
 from integrations.lightning.worlds import THIRD_PARTY, loader, trainer
 from lightning.pytorch.callbacks import (
     Callback,
@@ -15,6 +14,7 @@ from lightning.pytorch.callbacks import (
     GradientAccumulationScheduler,
     WeightAveraging,
 )
+from recording import Recorded, executed, record
 
 from stabexp.bisection.replay import first_mismatch
 from stabexp.errors import CheckpointError

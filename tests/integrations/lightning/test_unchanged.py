@@ -9,9 +9,9 @@ import lightning as L
 import pytest
 import torch
 from integrations.lightning import worlds
-from integrations.lightning.recording import record
 from integrations.lightning.worlds import THIRD_PARTY, loader, trainer
 from lightning.pytorch.callbacks import Callback
+from recording import record
 
 from stabexp.bisection.replay import first_mismatch
 from stabexp.integrations.lightning import StabexpCallback

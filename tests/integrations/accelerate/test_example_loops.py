@@ -1,0 +1,77 @@
+"""The example loops, plain and with Accelerate, as `stabexp run` and `stabexp bisect` see them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+import pytest
+from accelerate.state import AcceleratorState, GradientState
+from command_line import NOWHERE
+
+from stabexp import api
+from stabexp.training import Program, Run, RunSettings, execute
+
+pytestmark = pytest.mark.usefixtures("no_uploader_left")
+
+KINDS = ("plain_loop", "accelerate_loop")
+FAULTS = ("lr", "fp16", "bad_sample", "clip")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+
+
+@pytest.mark.parametrize("fault", [None, *FAULTS])
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_a_fault_makes_it_diverge(kind, fault):
+    module = importlib.import_module(f"experiments.trainers.{kind}")
+    settings = RunSettings(name="test", steps=None)
+    run = Run(settings)
+    train = functools.partial(module.train, fault=fault)
+    execute(Program(settings=settings, train=train), run)
+    assert (run.divergence is not None) == (fault is not None)
+    assert set(module.VERDICTS) == set(FAULTS)
+    if fault is None:
+        assert run.step > 330
+        assert run.last_record.loss < 0.3
+        assert run.seen()["accumulate"] == 2
+        assert run.seen()["clip_norm"] == 5.0
+
+
+def ran(kind, root, **options):
+    return api.run(
+        f"experiments.trainers.{kind}:train",
+        root=root,
+        drain_seconds=0,
+        checkpoint={"every": 20},
+        threads=1,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_healthy_loop_breaks_no_rule(kind, tmp_path):
+    result = ran(kind, tmp_path, args={"epochs": 2})
+    assert result.divergence is None
+    verdict = api.check(result.directory.name, root=tmp_path, drain_seconds=0)
+    assert verdict.cause == "inconclusive"
+    (rules,) = [one for one in verdict.path if one.node == "rules"]
+    assert rules.answer == "no"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "fault", "cause"),
+    # All eight: python -m experiments.trainers.verify plain_loop accelerate_loop
+    [("plain_loop", "bad_sample", "data"), ("accelerate_loop", "clip", "clip_norm")],
+)
+def test_a_bisect_names_the_fault(kind, fault, cause, tmp_path):
+    result = ran(kind, tmp_path, args={"fault": fault})
+    assert result.divergence is not None
+    verdict = api.bisect(result.directory.name, root=tmp_path, workers=0, drain_seconds=0)
+    assert verdict.cause == cause
+    assert verdict.confidence > 0.9
