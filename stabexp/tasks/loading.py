@@ -93,6 +93,7 @@ def _load_file(source: str, place: str, base: Path | None) -> ModuleType:
         raise ConfigError(f"{place}: {path} cannot be read: {error.strerror}") from None
     name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
     version = hashlib.sha256(content).hexdigest()
+    _neighbours_first(path.parent)
     known = sys.modules.get(name)
     if known is not None and known.__dict__.get("__version_hash__") == version:
         return known
@@ -104,8 +105,6 @@ def _execute(name: str, path: Path, content: bytes, version: str, place: str) ->
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     module.__dict__["__version_hash__"] = version
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
     before = sys.modules.get(name)
     sys.modules[name] = module
     try:
@@ -119,6 +118,34 @@ def _execute(name: str, path: Path, content: bytes, version: str, place: str) ->
             sys.modules[name] = before
         raise ConfigError(f"{place}: {path}{_line(error, path)}: {_told(error)}") from error
     return module
+
+
+_folders: list[str] = []
+"""Folders that were put at the end of `sys.path`, the one of the latest file first."""
+
+
+def _neighbours_first(folder: Path) -> None:
+    """Let a file import its neighbours, also where a file of another folder has some of that name.
+
+    Two trainings often have a `model.py` each; the one that was loaded first must not be taken for
+    the other.
+    """
+    place = str(folder)
+    if place not in _folders and place in sys.path:
+        return  # the user's own doing
+    others = [each for each in _folders if each != place]
+    sys.path[:] = [each for each in sys.path if each not in _folders]
+    _folders[:] = [place, *others]
+    sys.path += _folders
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not file or name.startswith(_PREFIX) or "." in name:
+            continue
+        beside = Path(file).parent.parent if file.endswith("__init__.py") else Path(file).parent
+        same = (folder / f"{name}.py", folder / name / "__init__.py")
+        if str(beside) in others and any(each.exists() for each in same):
+            for part in [each for each in sys.modules if each.partition(".")[0] == name]:
+                del sys.modules[part]
 
 
 def _import(source: str, place: str) -> ModuleType:

@@ -167,3 +167,17 @@ def test_names_and_settings_are_known_without_importing_torch():
     code = "import sys, stabexp.tasks, stabexp.tasks.settings; sys.exit('torch' in sys.modules)"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
+
+
+def test_a_neighbour_of_the_same_name_in_another_folder_is_another_module(tmp_path):
+    for number, folder in enumerate(("one", "two")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.py").write_text(
+            "import sizes\n\ndef train(run):\n    import sizes as late\n"
+            "    return sizes.WIDTH, late.WIDTH\n"
+        )
+        (tmp_path / folder / "sizes.py").write_text(f"WIDTH = {number}\n")
+    first = load_function("one/train.py:train", base=tmp_path)
+    assert first(None) == (0, 0)
+    assert load_function("two/train.py:train", base=tmp_path)(None) == (1, 1)
+    assert load_function("one/train.py:train", base=tmp_path)(None) == (0, 0)
