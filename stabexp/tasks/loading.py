@@ -2,7 +2,7 @@
 
 A file is loaded as a module named after its absolute path, so that two files called `train.py`
 never meet and the same file has the same name in every process. Its folder is put at the end of
-`sys.path`, so that it can import its neighbours.
+`sys.path`, so that it can import its neighbours, and so is the place of the package that it is in.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def _load_file(source: str, place: str, base: Path | None) -> ModuleType:
     name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
     version = hashlib.sha256(content).hexdigest()
     _neighbours_first(path.parent)
+    _package_importable(path.parent)
     known = sys.modules.get(name)
     if known is not None and known.__dict__.get("__version_hash__") == version:
         return known
@@ -118,6 +119,15 @@ def _execute(name: str, path: Path, content: bytes, version: str, place: str) ->
             sys.modules[name] = before
         raise ConfigError(f"{place}: {path}{_line(error, path)}: {_told(error)}") from error
     return module
+
+
+def _package_importable(folder: Path) -> None:
+    """Let a file that lies in a package import that package by its name."""
+    root = folder
+    while (root / "__init__.py").exists() and root != root.parent:
+        root = root.parent
+    if root != folder and str(root) not in sys.path:
+        sys.path.append(str(root))
 
 
 _folders: list[str] = []

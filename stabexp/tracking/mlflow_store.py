@@ -1,7 +1,7 @@
 """MLflow as a store: explicit run ids only, never MLflow's notion of an active run.
 
-The only module that imports mlflow; the uploader process, `stabexp sync`, and `stabexp diagnose` of
-an MLflow run are all that load it.
+The uploader process, `stabexp sync`, and `stabexp diagnose` of an MLflow run are all that load it.
+The only other module that imports mlflow is `mlflow_nowhere`, once a replay's code has done so.
 """
 
 from __future__ import annotations

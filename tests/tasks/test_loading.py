@@ -181,3 +181,15 @@ def test_a_neighbour_of_the_same_name_in_another_folder_is_another_module(tmp_pa
     assert first(None) == (0, 0)
     assert load_function("two/train.py:train", base=tmp_path)(None) == (1, 1)
     assert load_function("one/train.py:train", base=tmp_path)(None) == (0, 0)
+
+
+def test_a_file_in_a_package_may_import_the_package_by_name(tmp_path):
+    inner = tmp_path / "project_of_mine" / "training"
+    inner.mkdir(parents=True)
+    for folder in (inner.parent, inner):
+        (folder / "__init__.py").write_text("")
+    (inner.parent / "sizes.py").write_text("WIDTH = 7\n")
+    (inner / "train.py").write_text(
+        "from project_of_mine.sizes import WIDTH\n\ndef train(run):\n    return WIDTH\n"
+    )
+    assert load_function(f"{inner / 'train.py'}:train", base=None)(None) == 7
