@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import stabexp
+from stabexp.records import BLAMELESS
 
 HERE = Path(__file__).parent
 
@@ -109,11 +110,11 @@ def summary(rows: Sequence[Row]) -> str:
     """Return the counts, beside what naming the learning rate for every crash would have got."""
     faulty = [row for row in rows if row.fault != "none"]
     right = sum(row.found == row.expected for row in faulty)
-    named = sum(row.found != row.expected and row.confidence > 0 for row in faulty)
+    named = sum(row.found not in {row.expected, "healthy", *BLAMELESS} for row in faulty)
     quiet = sum(row.found == row.expected for row in rows if row.fault == "none")
     always = sum(row.expected == "learning_rate" for row in faulty)
     return (
-        f"Right: {right} of {len(faulty)} faults ({named} of the others name another cause); "
+        f"Right: {right} of {len(faulty)} faults; {named} of the others name another cause; "
         f"healthy runs left alone: {quiet} of {len(rows) - len(faulty)}. "
         f"Always naming the learning rate: {always} of {len(faulty)}."
     )
