@@ -59,10 +59,10 @@ def find_function(name: str, *, base: Path) -> Callable[..., Any]:
         ConfigError: If the file, the module or the function is missing, or it cannot be called.
     """
     from stabexp.tasks import load_function
+    from stabexp.tasks.loading import import_from
 
-    folder = str(base.absolute())
-    if _MODULE.fullmatch(name.rpartition(":")[0]) and folder not in sys.path:
-        sys.path.append(folder)  # last, so that it hides nothing
+    if _MODULE.fullmatch(name.rpartition(":")[0]):
+        import_from(base.absolute())  # last, so that it hides nothing
     return load_function(name, base=base)
 
 

@@ -93,7 +93,7 @@ def _load_file(source: str, place: str, base: Path | None) -> ModuleType:
         raise ConfigError(f"{place}: {path} cannot be read: {error.strerror}") from None
     name = f"{_PREFIX}{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
     version = hashlib.sha256(content).hexdigest()
-    _neighbours_first(path.parent)
+    import_from(path.parent)
     _package_importable(path.parent)
     known = sys.modules.get(name)
     if known is not None and known.__dict__.get("__version_hash__") == version:
@@ -134,19 +134,18 @@ _folders: list[str] = []
 """Folders that were put at the end of `sys.path`, the one of the latest file first."""
 
 
-def _neighbours_first(folder: Path) -> None:
+def import_from(folder: Path) -> None:
     """Let a file import its neighbours, also where a file of another folder has some of that name.
 
     Two trainings often have a `model.py` each; the one that was loaded first must not be taken for
     the other.
     """
     place = str(folder)
-    if place not in _folders and place in sys.path:
-        return  # the user's own doing
     others = [each for each in _folders if each != place]
-    sys.path[:] = [each for each in sys.path if each not in _folders]
-    _folders[:] = [place, *others]
-    sys.path += _folders
+    if place in _folders or place not in sys.path:  # else it is there by the user's own doing
+        sys.path[:] = [each for each in sys.path if each not in _folders]
+        _folders[:] = [place, *others]
+        sys.path += _folders
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if not file or name.startswith(_PREFIX) or "." in name:
