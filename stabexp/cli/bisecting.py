@@ -115,12 +115,23 @@ def bisect_display(*, quiet: bool) -> Iterator[Progress]:
             note=display.note,
             phase=display.phase,
         )
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not _is_interruption(error):
+            raise
         display.close()
         say("interrupted; what was recorded is kept, and the same command goes on from there")
         raise typer.Exit(INTERRUPTED) from None
     finally:
         display.close()
+
+
+def _is_interruption(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is what it comes from: a library may have made an error of its own of it."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def verdict_code(verdict: Verdict) -> int:
