@@ -58,6 +58,7 @@ class CheckpointStore:
         self._on_error = on_error
         self._unreported: CheckpointError | None = None
         self._pending: Future[None] | None = None
+        self._pending_step: int | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._index = CheckpointIndex(directory)
 
@@ -82,6 +83,7 @@ class CheckpointStore:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoints")
         error, self._unreported = self._unreported, None  # of the previous write, not of this one
+        self._pending_step = step
         self._pending = self._thread.submit(self._write, step, snapshot, finite)
         self._report(error)
 
@@ -115,11 +117,15 @@ class CheckpointStore:
         Raises:
             CheckpointError: If one was already removed, or never saved.
         """
-        if set(steps) - {info.step for info in self.infos()}:
-            self._wait()  # it may be the one that is being written
         for step in steps:
-            self._info(step)
+            if step != self.pending:
+                self._info(step)
         self._index.append_protection(steps)
+
+    @property
+    def pending(self) -> int | None:
+        """The step whose checkpoint was handed over last and may still be being written."""
+        return None if self._pending is None else self._pending_step
 
     def infos(self) -> list[CheckpointInfo]:
         """Return what is on the disk, by step; a write in progress is not part of it."""

@@ -52,6 +52,8 @@ class Keeper:
         steps = [info.step for info in self.store.infos() if info.finite]
         seen = step - 2 * self.every
         good = detection.last_good_step(tuple(history), seen, steps)
-        young = [saved for saved in steps if saved > seen - MARGIN]
+        young = {saved for saved in steps if saved > seen - MARGIN}
+        if self.store.pending is not None:  # on a slow disk it is not among the written ones yet
+            young.add(self.store.pending)
         with suppress(CheckpointError, OSError):
             self.store.protect(*young, *(() if good is None else (good,)))

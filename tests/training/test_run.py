@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 
+from stabexp.detectors.good import MARGIN
 from stabexp.errors import CheckpointError, TrackingError
 from stabexp.state import CheckpointStore
 from stabexp.tasks import load_task
@@ -92,13 +95,27 @@ def test_a_trial_saves_before_chosen_steps_only_and_ends_where_it_is_told(
     assert [r.digest for r in again] == [r.digest for r in records if r.step >= 17]
 
 
+class UnevenDisk(CheckpointStore):
+    """Every other write outlives the next step, the others are done at once."""
+
+    def save(self, step, snapshot, *, finite):
+        super().save(step, snapshot, finite=finite)
+        if step % 2 == 0:
+            self.flush()
+
+    def _write(self, step, *arguments):
+        time.sleep(0.02 * (step % 2))
+        super()._write(step, *arguments)
+
+
+@pytest.mark.parametrize("disk", [CheckpointStore, UnevenDisk])
 @pytest.mark.parametrize("keep", [1, 3])
 @pytest.mark.parametrize("every", [1, 2, 5, 6])
 def test_a_healthy_run_ends_after_its_last_step_and_keeps_the_last_good_state(
-    train, tmp_path, keep, every
+    train, tmp_path, keep, every, disk
 ):
     made = jumping_program(steps=JUMP, checkpoint_every=every, detectors={})
-    with CheckpointStore(tmp_path / "checkpoints", keep=keep) as store:
+    with disk(tmp_path / "checkpoints", keep=keep) as store:
         records, run = train(made, keep_saving=True, checkpoints=store)
     assert len(records) == JUMP
     assert run.divergence is None
@@ -109,6 +126,8 @@ def test_a_healthy_run_ends_after_its_last_step_and_keeps_the_last_good_state(
     distant = [step for step in steps if 0 < step <= JUMP - 2 * every - 3]
     assert distant
     assert JUMP - 4 * every - 3 <= distant[-1]
+    young = range(JUMP - JUMP % every, JUMP - 2 * every - MARGIN, -every)
+    assert set(young) <= set(steps)
     assert len(steps) <= 12
 
 
