@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from itertools import combinations
@@ -35,7 +36,7 @@ PAIRS = 6
 """Most pairs of changes to try."""
 
 
-class Gathering:
+class Gathering(ABC):
     """Makes the replays of one node at a time and keeps what they showed in `facts`."""
 
     case: Case
@@ -51,9 +52,9 @@ class Gathering:
         """Whether replays can start at step 0."""
         return 0 in self.starts
 
+    @abstractmethod
     def spent(self) -> bool:
         """Return whether no further trial may start."""
-        raise NotImplementedError
 
     def gather(self, node: str, plan: Plan) -> Plan:
         """Make a node's replays; return where replays start from now on."""

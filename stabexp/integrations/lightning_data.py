@@ -17,6 +17,8 @@ from stabexp.training.loader_watch import LoaderWatch
 class LightningData:
     """The position of a loader and of the trainer that iterates it."""
 
+    numbers_batches = False
+
     def __init__(self, trainer: pl.Trainer, watch: LoaderWatch) -> None:
         self.dataset = watch.dataset
         self._trainer = trainer

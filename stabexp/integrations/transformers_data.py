@@ -22,6 +22,8 @@ from stabexp.training.loader_watch import LoaderWatch
 class TrainerData:
     """What a run asks about the data of a Trainer."""
 
+    numbers_batches = False
+
     def __init__(self, loader: DataLoader[Any], run: Run) -> None:
         """Watch a loader, in place.
 
@@ -29,7 +31,6 @@ class TrainerData:
             NotReplayableError: If it makes no batches by index.
         """
         self._watch = LoaderWatch(loader, run)
-        self._notice = run.notice
         self._read_again = 0
         self.dataset = self._watch.dataset
 
@@ -44,7 +45,7 @@ class TrainerData:
         Raises:
             NotReplayableError: If reader processes keep random streams that cannot be put back.
         """
-        if self._watch.persistent and self._watch.workers_draw:
+        if self._watch.loses_streams:
             raise NotReplayableError(
                 "TrainingArguments.dataloader_persistent_workers: the reader processes draw random "
                 "numbers, and their streams go on from epoch to epoch where nothing can put them "
@@ -59,13 +60,7 @@ class TrainerData:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was called."""
         self._watch.load_state_dict(state)
-        if state["workers_draw"] and state["used"]:
-            self._watch.skips_itself = True
-            self._read_again = int(state["used"])
-            self._notice(
-                f"the reader processes draw random numbers, so {self._read_again} batches were "
-                "read again to get to the step"
-            )
+        self._read_again = self._watch.to_read_again(state)
 
     def remove(self) -> None:
         """Leave the loader as it was found."""

@@ -8,13 +8,12 @@ workers prepare batches ahead cannot run away from it: only *consumed* samples a
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data import default_collate as collate_samples
 
@@ -209,16 +208,3 @@ class _Seeded:
         # 80 times faster than torch.manual_seed, which prepares devices a worker never uses.
         torch.default_generator.manual_seed(seed)
         return self.dataset[index]
-
-
-def to_device(batch: Any, device: torch.device) -> Any:
-    """Return the batch, tuples, lists and dicts included, with its tensors on `device`."""
-    if isinstance(batch, Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, Mapping):
-        return {key: to_device(value, device) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(to_device(value, device) for value in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(to_device(value, device) for value in batch)
-    return batch

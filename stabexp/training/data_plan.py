@@ -30,8 +30,3 @@ class DataPlan:
             replaced=frozenset[int]().union(*(item.replaced_samples() for item in interventions)),
             shown=next((b for item in interventions if (b := item.batches()) is not None), ()),
         )
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether the data stays as it is."""
-        return self == DataPlan()

@@ -15,10 +15,11 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from stabexp.errors import NotReplayableError
 from stabexp.state.snapshot import Stateful
+from stabexp.training.batches import END
 from stabexp.training.data import BatchSource
 from stabexp.training.loader_watch import LoaderWatch, check_map_style
 from stabexp.training.samplers import begin_pass
-from stabexp.training.stream_feed import END, StreamFeed
+from stabexp.training.stream_feed import StreamFeed
 
 if TYPE_CHECKING:
     from stabexp.training.run import Run
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 class DataPosition(Protocol):
     """What a run asks whoever watches its data."""
+
+    dataset: Any
+    """The map-style dataset behind it; None for a stream."""
+    numbers_batches: bool
+    """Whether ids are numbers of batches, not of samples: a stream has no others."""
 
     def use(self) -> tuple[int, ...]:
         """Return the sample ids of the batch that is used now; () when they have none."""
@@ -40,8 +46,6 @@ class DataPosition(Protocol):
 class Feed(DataPosition, Protocol):
     """Batches from wherever the run is, without end or for a number of passes."""
 
-    dataset: Any
-    """The map-style dataset behind it; None for a stream."""
     reads_first: bool
     """Whether a batch is read before the state at its step is taken or put back."""
 
@@ -106,6 +110,7 @@ class OrderedFeed:
     """
 
     reads_first = False
+    numbers_batches = False
 
     def __init__(self, data: Any, run: Run, *, batch_size: int | None, epochs: int | None) -> None:
         settings = run.settings
@@ -162,11 +167,11 @@ class WatchedFeed:
     """
 
     reads_first = True
+    numbers_batches = False
 
     def __init__(self, loader: Any, run: Run, *, epochs: int | None) -> None:
         self._loader = loader
         self._epochs = epochs
-        self._run = run
         self._watch = LoaderWatch(loader, run)
         self.dataset = self._watch.dataset
         self._batches: Iterator[Any] | None = None
@@ -190,7 +195,7 @@ class WatchedFeed:
         raise NotReplayableError("run.steps: the loader has no batches")
 
     def use(self) -> tuple[int, ...]:
-        if self._watch.persistent and self._watch.workers_draw:
+        if self._watch.loses_streams:
             raise NotReplayableError(
                 "run.steps: the loader's worker processes draw random numbers, and with "
                 "persistent_workers=True their streams go on from pass to pass where nothing can "
@@ -203,13 +208,7 @@ class WatchedFeed:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._watch.load_state_dict(state)
-        if state["workers_draw"] and state["used"]:
-            self._watch.skips_itself = True
-            self._read_again = int(state["used"])
-            self._run.notice(
-                f"the loader's workers draw random numbers, so {self._read_again} batches were "
-                "read again to get to the step"
-            )
+        self._read_again = self._watch.to_read_again(state)
 
     def close(self) -> None:
         self._batches = None

@@ -56,6 +56,8 @@ class _Fetched:
 class LoaderWatch:
     """Watches, and where asked changes, what a map-style DataLoader reads."""
 
+    numbers_batches = False
+
     def __init__(self, loader: DataLoader[Any], run: Run) -> None:
         """Put a wrapper around the loader's batch sampler, in place.
 
@@ -87,8 +89,7 @@ class LoaderWatch:
         self._undrawn = False
         self._shares = not draws_at_once(self._inner, self._sampler)
         self._notice = run.notice
-        self.persistent = holder.num_workers > 0 and holder.persistent_workers
-        """Whether worker processes live on from pass to pass, their random streams with them."""
+        self._persistent = holder.num_workers > 0 and holder.persistent_workers
         self._collate: WatchedCollate | None = None
         self._holder, collate = holder, holder.collate_fn
         self._taken_back = {"batch_sampler": self._inner, "collate_fn": collate}
@@ -101,18 +102,34 @@ class LoaderWatch:
         vars(self._holder).update(self._taken_back)
 
     @property
-    def workers_draw(self) -> bool:
-        """Whether worker processes were seen to draw random numbers while they read.
+    def loses_streams(self) -> bool:
+        """Whether worker processes draw from random streams that outlive a pass.
 
-        Then a place inside a pass is reached exactly only by reading the pass up to there.
+        Nothing can put those back, so no later place can be reached exactly.
         """
-        return self._collate is not None and self._collate.drew
+        return self._persistent and self._workers_draw
 
     @property
-    def batch_size(self) -> int | None:
-        """Samples per batch, None where the sampler does not say."""
-        size = getattr(self._inner, "batch_size", None)
-        return size * self._plan.multiple if isinstance(size, int) else None
+    def _workers_draw(self) -> bool:
+        """Whether worker processes were seen to draw random numbers while they read."""
+        return self._collate is not None and self._collate.drew
+
+    def to_read_again(self, state: Mapping[str, Any]) -> int:
+        """Return how many batches have to be read once more to get to a state, and say so.
+
+        Where worker processes draw random numbers, a place inside a pass is reached exactly only by
+        reading the pass up to there. Whoever iterates the loader throws these batches away.
+        """
+        if not state["workers_draw"]:
+            return 0
+        count = int(state["used"])
+        if count:
+            self.skips_itself = True
+            self._notice(
+                f"the loader's workers draw random numbers, so {count} batches were read again to "
+                "get to the step"
+            )
+        return count
 
     def use(self) -> tuple[int, ...]:
         """Return the sample ids of the batch that is used now; () when they are no numbers."""
@@ -136,7 +153,7 @@ class LoaderWatch:
             "used": 0 if over else self.used,
             "start": self._beginning() if over else self._start,
             "reading": [as_state(f.streams) for f in self._waiting if f.streams is not None],
-            "workers_draw": self.workers_draw,
+            "workers_draw": self._workers_draw,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

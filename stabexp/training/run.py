@@ -28,7 +28,7 @@ from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.plain_values import from_plain
 from stabexp.state.snapshot import Snapshot, Stateful, capture, restore
 from stabexp.training.asked import Asked
-from stabexp.training.data import to_device
+from stabexp.training.batches import END, batch_length, to_device
 from stabexp.training.data_plan import DataPlan
 from stabexp.training.feeds import DataPosition, Feed, feed_of
 from stabexp.training.fork import Fork
@@ -38,7 +38,6 @@ from stabexp.training.parts import Parts, parts_of
 from stabexp.training.precision import FORMATS, NumberFormat, autocast, make_scaler
 from stabexp.training.settings import RunSettings
 from stabexp.training.step_ledger import PATIENCE, StepLedger
-from stabexp.training.stream_feed import END, batch_length
 
 
 class Run:
@@ -281,7 +280,7 @@ class Run:
             model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, extra=extra
         )
         self._data = data
-        self.dataset = getattr(data, "dataset", None)
+        self.dataset = None if data is None else data.dataset
         if self.planned_steps is None:
             self.planned_steps = total_steps
         if self.until is None:
@@ -323,7 +322,7 @@ class Run:
         The value of the `with` is the batch to work on.
         """
         ids = () if self._data is None else self._data.use()
-        samples = 0 if getattr(self._data, "numbers_batches", False) else len(ids)
+        samples = 0 if self._data is None or self._data.numbers_batches else len(ids)
         self._ledger.add_batch(ids, samples or batch_length(batch))
         with self._hooks.around(batch, step=self.step, ids=ids) as changed:
             yield changed

@@ -6,27 +6,20 @@ what a replay changes about the data of a map-style dataset by samples, it chang
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
 from stabexp.errors import NotReplayableError
-from stabexp.state.plain_values import leaves
 from stabexp.state.random_streams import current_state, isolated_streams, restore_streams
 from stabexp.state.snapshot import Stateful
+from stabexp.training.batches import END, content, joined
 from stabexp.training.draws import KEPT, Draws
 from stabexp.training.samplers import begin_pass
 
 if TYPE_CHECKING:
     from stabexp.training.run import Run
-
-END = object()
-"""What a feed reads when no batch is left."""
 
 
 class StreamFeed:
@@ -228,49 +221,3 @@ class StreamFeed:
     def close(self) -> None:
         """Let go of the iterator."""
         self._batches = None
-
-
-def content(batch: Any) -> str:
-    """Return a digest of all that a batch holds."""
-    digest = hashlib.sha256()
-    for _, leaf in leaves(batch):
-        if isinstance(leaf, Tensor):
-            data = leaf.detach().cpu().contiguous()
-            digest.update(f"{data.dtype}{tuple(data.shape)}".encode())
-            digest.update(data.reshape(-1).view(torch.uint8).numpy().tobytes())
-        else:
-            digest.update(repr(leaf).encode())
-    return digest.hexdigest()
-
-
-def joined(batches: list[Any]) -> Any:
-    """Return several batches as one, sample after sample.
-
-    Raises:
-        NotReplayableError: If their tensors do not fit together.
-    """
-    first = batches[0]
-    if len(batches) == 1:
-        return first
-    if isinstance(first, Tensor):
-        try:
-            return torch.cat(batches)
-        except RuntimeError as error:
-            raise NotReplayableError(f"batches of a stream cannot be joined: {error}") from error
-    if isinstance(first, Mapping):
-        return {key: joined([batch[key] for batch in batches]) for key in first}
-    if isinstance(first, (list, tuple)) and first and isinstance(first[0], (Tensor, list, tuple)):
-        parts = [joined(list(part)) for part in zip(*batches, strict=True)]
-        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
-    return first
-
-
-def batch_length(batch: Any) -> int:
-    """Return the first dimension of the first tensor in a batch, 0 when there is none."""
-    if isinstance(batch, Tensor):
-        return int(batch.shape[0]) if batch.dim() else 0
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        return next((size for item in batch if (size := batch_length(item))), 0)
-    return 0

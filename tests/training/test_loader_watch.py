@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, Sampler, WeightedRandomSampler
 
-from stabexp.interventions import build
 from stabexp.state.plain_values import from_plain, to_plain
 from stabexp.state.random_streams import isolated_streams, seed_everything
 from stabexp.training import Run, RunSettings
@@ -157,12 +156,6 @@ def test_a_loader_is_left_as_it_was():
     assert loader.batch_sampler is not own["batch_sampler"]
     watch.remove()
     assert vars(loader) == own
-
-
-def test_the_batch_size_is_that_of_the_joined_batches():
-    loader = DataLoader(list(range(20)), 5)
-    run = Run(RunSettings(name="test"), interventions=build({"batch_size": 3}))
-    assert LoaderWatch(loader, run).batch_size == 15
 
 
 class Told(Sampler[int]):

@@ -8,6 +8,7 @@ import importlib
 import pytest
 from accelerate.state import AcceleratorState, GradientState
 from command_line import NOWHERE
+from integrations.examples import breaks_no_rule, is_bisected_to
 
 from stabexp import api
 from stabexp.training import Program, Run, RunSettings, execute
@@ -55,12 +56,7 @@ def ran(kind, root, **options):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_healthy_loop_breaks_no_rule(kind, tmp_path):
-    result = ran(kind, tmp_path, args={"epochs": 2})
-    assert result.divergence is None
-    verdict = api.check(result.directory.name, root=tmp_path, drain_seconds=0)
-    assert verdict.cause == "inconclusive"
-    (rules,) = [one for one in verdict.path if one.node == "rules"]
-    assert rules.answer == "no"
+    breaks_no_rule(ran(kind, tmp_path, args={"epochs": 2}), tmp_path)
 
 
 @pytest.mark.slow
@@ -70,8 +66,4 @@ def test_a_healthy_loop_breaks_no_rule(kind, tmp_path):
     [("plain_loop", "bad_sample", "data"), ("accelerate_loop", "clip", "clip_norm")],
 )
 def test_a_bisect_names_the_fault(kind, fault, cause, tmp_path):
-    result = ran(kind, tmp_path, args={"fault": fault})
-    assert result.divergence is not None
-    verdict = api.bisect(result.directory.name, root=tmp_path, workers=0, drain_seconds=0)
-    assert verdict.cause == cause
-    assert verdict.confidence > 0.9
+    is_bisected_to(cause, ran(kind, tmp_path, args={"fault": fault}), tmp_path)

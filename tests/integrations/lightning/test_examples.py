@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from command_line import NOWHERE
+from integrations.examples import breaks_no_rule, is_bisected_to
 from integrations.lightning.worlds import THIRD_PARTY
 
 from stabexp import api
@@ -85,12 +86,7 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(kind, step, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_healthy_training_breaks_no_rule(kind, tmp_path):
-    result = run(kind, tmp_path, args={"epochs": 2})
-    assert result.divergence is None
-    verdict = api.check(result.directory.name, root=tmp_path, drain_seconds=0)
-    assert verdict.cause == "inconclusive"
-    (rules,) = [one for one in verdict.path if one.node == "rules"]
-    assert rules.answer == "no"
+    breaks_no_rule(run(kind, tmp_path, args={"epochs": 2}), tmp_path)
 
 
 @pytest.mark.slow
@@ -100,8 +96,4 @@ def test_a_healthy_training_breaks_no_rule(kind, tmp_path):
     [("auto", "clip", "clip_norm"), ("manual", "bad_sample", "data")],
 )
 def test_names_the_fault(kind, fault, cause, tmp_path):
-    result = run(kind, tmp_path, args={"fault": fault})
-    assert result.divergence is not None
-    verdict = api.bisect(result.directory.name, root=tmp_path, workers=0, drain_seconds=0)
-    assert verdict.cause == cause
-    assert verdict.confidence > 0.9
+    is_bisected_to(cause, run(kind, tmp_path, args={"fault": fault}), tmp_path)
