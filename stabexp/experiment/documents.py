@@ -171,6 +171,10 @@ def from_document(document: Document) -> Experiment:
         from stabexp.monitors import MONITORS  # imports torch
 
         tables["monitors"] = MONITORS
+    if experiment.stabilisers:
+        from stabexp.stabilisers import STABILISERS  # imports torch
+
+        tables["stabilisers"] = STABILISERS
     for kind, table in tables.items():
         for name, args in getattr(experiment, kind).items():
             values = {"dose": args} if kind == "interventions" else args

@@ -51,6 +51,7 @@ def program(experiment: Experiment, *, base: Path) -> Any:
         monitors=experiment.monitors,
         detectors=experiment.detectors,
         interventions=experiment.interventions,
+        stabilisers=experiment.stabilisers,
     )
     if experiment.train is not None:
         function = find_function(experiment.train.name, base=base)

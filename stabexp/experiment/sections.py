@@ -191,6 +191,10 @@ class Experiment(Settings):
     interventions: dict[str, float | int | str] = Field({})
     """Variable → dose, in force for the whole run; how a fix is applied to a `train` function."""
 
+    stabilisers: Plugins = Field({})
+    """What keeps the training stable while it runs: name → arguments (`stabexp list
+    stabilisers`)."""
+
     bisect: BisectSettings = BisectSettings()
     """Looking for the cause."""
 

@@ -22,10 +22,13 @@ from stabexp.records import Divergence, StepRecord, from_json, to_json
 from stabexp.tracking.journal import append_shared, read_lines
 from stabexp.tracking.manifest import Kind, Manifest, Status, read_json, write_json
 from stabexp.tracking.processes import identity
-from stabexp.tracking.step_log import StepLog, read_steps
+from stabexp.tracking.step_log import StepLog, read_steps, rewound_to
 
 DIVERGENCE = "divergence.json"
 """What a detector found; there when the run diverged."""
+
+EVENTS = "events.jsonl"
+"""What stabilisers did and monitors noticed; there when anything was."""
 
 NOTE_LIMIT = 8000
 """Characters MLflow keeps of a note."""
@@ -193,6 +196,23 @@ class RunDirectory:
         if any(record.step >= step for record in self.read_steps()):
             self._steps = self._steps or StepLog(self.path / "steps.jsonl")
             self._steps.rewind(step)
+        if any(event.get("step", 0) >= step for event in self.read_events()):
+            self.log_event({"rewound_to": step})
+
+    def log_event(self, event: Mapping[str, Any]) -> None:
+        """Append something that happened: its "step", a sentence under "message", figures."""
+        append_shared(self.path / EVENTS, _finite(event))
+
+    def read_events(self) -> list[dict[str, Any]]:
+        """Return what happened, in order; of steps that were run twice, the last time."""
+        found: list[dict[str, Any]] = []
+        for line in read_lines(self.path / EVENTS):
+            start = rewound_to(line.value)
+            if start is None:
+                found.append(dict(line.value))
+            else:
+                found = [event for event in found if event.get("step", 0) < start]
+        return found
 
     def read_steps(self) -> list[StepRecord]:
         """Return all steps that count, in order."""
@@ -289,6 +309,15 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
         return ""
+
+
+def _finite(value: Any) -> Any:
+    """Return JSON-ready values with NaN and ±Inf as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _fit(markdown: str) -> str:

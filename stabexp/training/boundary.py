@@ -24,6 +24,7 @@ from stabexp.records import StepRecord
 from stabexp.state.hashing import parameter_digest
 from stabexp.training.changes import Changes
 from stabexp.training.clip_watch import ClipWatch, clip_coefficient
+from stabexp.training.stabilising import Stabilising
 from stabexp.training.update_watch import UpdateWatch, norms
 
 
@@ -99,6 +100,7 @@ class Boundary:
         clip: Callable[[float | None], float | None],
         lr_scale: Callable[[int], float],
         changes: Changes | None = None,
+        stabilising: Stabilising | None = None,
     ) -> None:
         """Hook the optimizers; `close` takes every hook back.
 
@@ -110,6 +112,7 @@ class Boundary:
             clip: The norm the loop clips to, None for none → the norm to clip to.
             lr_scale: Step → factor on every learning rate.
             changes: What else is different about an update; it has begun already.
+            stabilising: What the run's stabilisers do about an update; they are attached already.
         """
         several = [optimizers] if isinstance(optimizers, torch.optim.Optimizer) else optimizers
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
@@ -119,6 +122,8 @@ class Boundary:
         self.clipped_at: float | None = None
         """The norm that the loop clips to by itself, as last seen; None when it does not."""
         self._changes = changes or Changes()
+        self._stabilising = stabilising or Stabilising({})
+        self._leaves_out = False
         self.step = 0
         self.updated = False
         """True once an update was made, or left out by the scaler, since the last `begin`."""
@@ -162,7 +167,7 @@ class Boundary:
     def begin(self, step: int) -> None:
         """Get ready for the update of `step`."""
         self.step = step
-        self.updated = False
+        self.updated = self._leaves_out = False
         self._values = {}
         self._stepped = []
         for watch in self._watches:
@@ -264,7 +269,19 @@ class Boundary:
         if not self._by_scaler:
             watch.under_scaler = False
         self._measure_gradients(watch, scale=None)
-        watch.update_begins(step=self.step, lr_scale=self.lr_scale(self.step))
+        leave_out = self._stabilise(watch) if self._stabilising else False
+        watch.update_begins(step=self.step, lr_scale=self.lr_scale(self.step), leave_out=leave_out)
+
+    def _stabilise(self, watch: UpdateWatch) -> bool:
+        """Let stabilisers scale the gradients; return whether the update is left out."""
+        found = watch.gradient_norms
+        assert found is not None
+        factors = self._stabilising.factors(watch.looked, found)
+        if factors is not None:
+            watch.scale_gradients(factors)
+        leave_out = self._stabilising.skips_update(watch.looked, found)
+        self._leaves_out = self._leaves_out or leave_out
+        return leave_out
 
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -311,6 +328,8 @@ class Boundary:
                 [size for _, size in moved if size is not None]
             )
         values |= self._values | dict(metrics)
+        if self._stabilising:
+            values |= self._stabilising.measured()
         floats = torch.stack(
             [value.detach().to(self._device, torch.float64) for value in values.values()]
         )
@@ -328,7 +347,8 @@ class Boundary:
             clip_coefficient=found.pop("clip_coefficient", 1.0),
             update_ratio=update_ratio,
             param_norm=param_norm,
-            skipped=self._changes.left_out(self.step)
+            skipped=self._leaves_out
+            or self._changes.left_out(self.step)
             or (self.scaler is not None and grad_norm - grad_norm != 0 and update_ratio == 0),
             nonfinite_grads=sum(_count_nonfinite(grad_norm, part) for part in gradients),
             nonfinite_params=_count_nonfinite(param_norm, self._parameter_norms),

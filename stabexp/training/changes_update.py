@@ -70,11 +70,13 @@ class UpdateChanges:
         """Return whether the update of `step` is not applied at all."""
         return any(item.freezes() or item.skips_update(step) for item in self._interventions)
 
-    def lend(self, optimizer: Optimizer, *, step: int, lr_scale: float) -> None:
+    def lend(
+        self, optimizer: Optimizer, *, step: int, lr_scale: float, leave_out: bool = False
+    ) -> None:
         """Put the changed values in force; call it when gradients are unscaled and clipped."""
         if self._kept is not None:
             self._kept.put_back()
-        self._left_out = self.left_out(step)
+        self._left_out = leave_out or self.left_out(step)
         self._lend_groups(optimizer, lr_scale)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for parameter in parameters:

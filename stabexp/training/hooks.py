@@ -6,7 +6,7 @@ and what watches autocast: a training that is over finds its objects as they wer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from stabexp.instruments.base import Instrument, Watched
 from stabexp.interventions import Intervention
 from stabexp.monitors import Monitor
+from stabexp.stabilisers import Stabiliser
 from stabexp.training.asked import Asked
 from stabexp.training.autocast_watch import AutocastWatch
 from stabexp.training.boundary import Boundary
@@ -22,6 +23,7 @@ from stabexp.training.changes import Changes
 from stabexp.training.changes_format import WeightFormat
 from stabexp.training.parts import Parts
 from stabexp.training.seen import seen_in
+from stabexp.training.stabilising import Stabilising
 
 
 class Hooks:
@@ -34,7 +36,9 @@ class Hooks:
         *,
         monitors: Sequence[Monitor],
         instruments: Sequence[Instrument],
+        stabilisers: Mapping[str, Stabiliser],
     ) -> None:
+        self.stabilising = Stabilising(stabilisers)
         self.boundary: Boundary | None = None
         self.autocasts: AutocastWatch | None = None
         self._asked = asked
@@ -71,14 +75,16 @@ class Hooks:
             samples: Samples of the dataset, None if unknown.
         """
         self._changes.begin(parts.model, parts.optimizers, scratch=scratch)
+        self.stabilising.attach(parts.model, parts.optimizers, step=step)
         self.boundary = Boundary(
             parts.model,
             parts.optimizers,
             scaler=parts.scaler,
             monitors=self._monitors,
-            clip=self._asked.clip,
-            lr_scale=self._asked.lr_scale,
+            clip=lambda own: self.stabilising.clip_norm(self._asked.clip(own)),
+            lr_scale=lambda at: self._asked.lr_scale(at) * self.stabilising.lr_scale(at),
             changes=self._changes,
+            stabilising=self.stabilising,
         )
         if len(parts.optimizers) > 1:
             self._instruments = [each for each in self._instruments if not each.one_optimizer]
@@ -105,7 +111,8 @@ class Hooks:
             for instrument in self._instruments:
                 instrument.batch_begins(step, ids, batch)
                 begun.append(instrument)
-            yield batch
+            with self.stabilising.around(step):
+                yield batch
         finally:
             for instrument in reversed(begun):
                 instrument.batch_ends()
@@ -114,6 +121,7 @@ class Hooks:
     def logged(self, loss: Tensor) -> None:
         """Tell changes and instruments of a loss."""
         self._changes.logged(loss)
+        self.stabilising.logged(loss)
         for instrument in self._instruments:
             instrument.logged(loss)
 
@@ -143,6 +151,7 @@ class Hooks:
         self._closed = True
         if self.boundary is not None:
             self.boundary.close()
+        self.stabilising.detach()
         self._changes.end()
         if self._weights is not None:
             self._weights.remove()

@@ -12,6 +12,9 @@ from stabexp.records import StepRecord
 from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.snapshot import Snapshot
 
+PINNED = 2
+"""How many states that were asked for are kept, the newest."""
+
 
 class Keeper:
     """Saves the states of one run."""
@@ -29,6 +32,29 @@ class Keeper:
         self.every = every
         self.keep_saving = keep_saving
         self.save_at = save_at
+        self.waiting = False
+        """Whether the state is to be saved before the next step."""
+        self._pinned: list[int] = []
+
+    def step_over(
+        self, step: int, history: Sequence[StepRecord], *, diverged: bool, wanted: bool
+    ) -> None:
+        """Decide whether the state before `step` is to be saved, and which ones are kept.
+
+        Args:
+            step: The step that would be next.
+            history: The latest records.
+            diverged: Whether the run ends here because it diverged.
+            wanted: Whether something asked for this state, which is kept then.
+        """
+        wanted = wanted and self.keep_saving and not diverged
+        if wanted:
+            self._pinned = [*self._pinned, step][-PINNED:]
+        due = wanted or self.due(step)
+        self.waiting = self.keep_saving if diverged else due
+        if due and not diverged:
+            # Before the save, which removes older ones in the background.
+            self.protect_last_good(step, history)
 
     def due(self, step: int) -> bool:
         """Whether the state before `step` is to be saved."""
@@ -41,6 +67,7 @@ class Keeper:
 
         A full disk must not end a healthy training.
         """
+        self.waiting = False
         if self.store is not None:
             with suppress(CheckpointError):
                 self.store.save(step, capture(), finite=finite)
@@ -52,7 +79,7 @@ class Keeper:
         steps = [info.step for info in self.store.infos() if info.finite]
         seen = step - 2 * self.every
         good = detection.last_good_step(tuple(history), seen, steps)
-        young = {saved for saved in steps if saved > seen - MARGIN}
+        young = {saved for saved in steps if saved > seen - MARGIN or saved in self._pinned}
         if self.store.pending is not None:  # on a slow disk it is not among the written ones yet
             young.add(self.store.pending)
         with suppress(CheckpointError, OSError):

@@ -10,7 +10,7 @@ from stabexp.errors import CheckpointError, TrackingError, TrainingError
 from stabexp.records import Divergence, RunResult, StepRecord, to_json
 from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.fingerprint import environment
-from stabexp.tracking.run_directory import DIVERGENCE, RunDirectory
+from stabexp.tracking.run_directory import DIVERGENCE, EVENTS, RunDirectory
 from stabexp.training.execute import execute, fingerprint_of
 from stabexp.training.fork import Fork
 from stabexp.training.run import Run
@@ -61,6 +61,7 @@ def train_recorded(
         checkpoints=store,
         on_step=record_step,
         on_divergence=record_divergence,
+        on_event=directory.log_event,
     )
     trivial_loss = _describe(directory, program)
     (directory.path / "environment.txt").write_text(environment(), "utf-8")
@@ -173,6 +174,7 @@ def _publish(directory: RunDirectory, handle: Run, trivial_loss: float | None) -
         "fingerprint.json",
         "environment.txt",
         "steps.jsonl",
+        EVENTS,
         "emergency.json",
     ):
         if (directory.path / name).exists():

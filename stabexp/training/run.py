@@ -21,6 +21,7 @@ from torch import Tensor
 from stabexp import detectors as detection
 from stabexp import interventions as changing
 from stabexp import monitors as measuring
+from stabexp import stabilisers as stabilising
 from stabexp.errors import NotReplayableError, TrainingError
 from stabexp.instruments.base import Instrument
 from stabexp.records import Divergence, StepRecord
@@ -55,6 +56,7 @@ class Run:
         checkpoints: CheckpointStore | None = None,
         on_step: Callable[[StepRecord], None] | None = None,
         on_divergence: Callable[[Divergence, Sequence[StepRecord]], None] | None = None,
+        on_event: Callable[[Mapping[str, Any]], None] | None = None,
         extra_monitors: Mapping[str, Any] | None = None,
         instruments: Sequence[Instrument] = (),
         judged: bool = True,
@@ -71,6 +73,7 @@ class Run:
             checkpoints: Where states are saved; None saves none.
             on_step: Called with every record, on the training thread.
             on_divergence: Called once when a detector fires, with the last records.
+            on_event: Called with what a stabiliser did: "step", "by", "message" and figures.
             extra_monitors: Monitor name → arguments, besides `settings.monitors`.
             instruments: What watches a replay closely.
             judged: Whether detectors end the run; a scan of single samples is no training.
@@ -99,11 +102,13 @@ class Run:
         """What is different about the data."""
         self._asked = Asked(settings, every)
         self._on_divergence = on_divergence
+        self._on_event = on_event
         self._hooks = Hooks(
             self._asked,
             every,
             monitors=measuring.build({**settings.monitors, **(extra_monitors or {})}),
             instruments=instruments,
+            stabilisers=stabilising.build(settings.stabilisers),
         )
         self._ledger = StepLedger(
             detection.build(settings.detectors) if judged else (),
@@ -116,7 +121,6 @@ class Run:
         self._parts: Parts | None = None
         self._data: DataPosition | None = None
         self._snapshot: Snapshot | None = None
-        self._save_due = False
         self._loop: Generator[Any, None, None] | None = None
         self._made_scaler = False
 
@@ -297,13 +301,14 @@ class Run:
         """Put a fork's state back, or save the state if due: a step's batches are there, unused."""
         if self._hooks.boundary is None:
             self._open()
-        elif self._save_due:
+        elif self._keeper.waiting:
             self._save()
 
     def _open(self) -> None:
         self._hooks.change_weights(self.parts)
         if self._snapshot is not None:
             restore(self._snapshot, self.parts.objects, optional=("scaler",))
+            self._hooks.stabilising.load_state_dict(self._snapshot.extra.get("stabilisers", {}))
             self._snapshot = None
         elif self._keeper.keep_saving:
             self._save()
@@ -346,9 +351,8 @@ class Run:
         self._shut()
 
     def _shut(self) -> None:
-        boundary = self._hooks.boundary
         try:
-            if boundary is not None and boundary.updated and self._ledger.logged:
+            if (last := self._hooks.boundary) and last.updated and self._ledger.logged:
                 self._finish_step()  # the loop broke off after an update
         finally:
             self._hooks.take_down()
@@ -365,12 +369,13 @@ class Run:
         extra: dict[str, Any] = {"step": self.step, "position": self.position}
         if self._data is not None and (state := self._data.state_dict()):
             extra["data"] = dict(state)
+        if stabilisers := self._hooks.stabilising.state_dict():
+            extra["stabilisers"] = stabilisers
         return capture(self.parts.objects, extra=extra)
 
     def _save(self) -> None:
-        self._save_due = False
-        finite = self.last_record is None or self.last_record.nonfinite_params == 0
-        self._keeper.save(self.step, self.snapshot, finite=finite)
+        last = self.last_record
+        self._keeper.save(self.step, self.snapshot, finite=not (last and last.nonfinite_params))
 
     def _finish_step(self) -> None:
         boundary = self._hooks.boundary
@@ -385,15 +390,11 @@ class Run:
         self._hooks.update_ends(record.step)
         boundary.begin(self.step)
         self.divergence = self._ledger.judge()
-        self._save_due = False
-        if self.divergence is not None:
-            if self._keeper.keep_saving:
-                self._save()
-            if self._on_divergence is not None:
-                self._on_divergence(self.divergence, tuple(self._ledger.history))
-        elif self._keeper.due(self.step):
-            # Before the save, which removes older ones in the background.
-            self._keeper.protect_last_good(self.step, self._ledger.history)
-            self._save_due = True
-            if self.over:
-                self._save()
+        history = self._ledger.history
+        wanted = self._hooks.stabilising.after_step(record, history, tell=self._on_event)
+        found = self.divergence
+        self._keeper.step_over(self.step, history, diverged=found is not None, wanted=wanted)
+        if self._keeper.waiting and self.over:
+            self._save()
+        if found is not None and self._on_divergence is not None:
+            self._on_divergence(found, tuple(history))

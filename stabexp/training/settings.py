@@ -41,6 +41,8 @@ class RunSettings:
     """Detector name → arguments; empty for the default set."""
     interventions: Mapping[str, Any] = field(default_factory=dict)
     """Variable → dose, in force for the whole run."""
+    stabilisers: Mapping[str, Any] = field(default_factory=dict)
+    """Stabiliser name → arguments."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,6 +48,8 @@ class UpdateWatch:
         self.optimizer = optimizer
         self.changes = changes
         self.parameters: list[Tensor] = []
+        self.looked: list[Tensor] = []
+        """Those whose gradients the last look found, in the order of `gradient_norms`."""
         self.depth = 0
         """How many nested calls of `step` are running: a step may call its parent's step."""
         self.gradient_norms: Tensor | None = None
@@ -171,7 +173,8 @@ class UpdateWatch:
         ]
         self.measured = True
         self.gradient_norms = self._norms([]) if not found else torch.cat(found)
-        return [p for look in looks for p in look.parameters]
+        self.looked = [p for look in looks for p in look.parameters]
+        return self.looked
 
     def clip_the_rest(self, limit: float) -> None:
         """Clip the gradients that no clipping of the loop has met since they were unscaled.
@@ -219,10 +222,31 @@ class UpdateWatch:
         rate = self.changes.rate(self.optimizer, lr_scale=lr_scale)
         self.rate = rate.clone() if isinstance(rate, Tensor) else rate  # a schedule writes into it
 
-    def update_begins(self, *, step: int, lr_scale: float) -> None:
+    def scale_gradients(self, factors: Tensor) -> None:
+        """Bring the gradients to `factors` times what they were before all clipping.
+
+        Where clipping has multiplied them by less already they stay. Call it after `look`.
+
+        Args:
+            factors: Shape () or one for each of `looked`.
+        """
+        done = self.coefficient
+        wanted = factors if done is None else (factors / done.to(factors.device)).clamp(max=1.0)
+        gradients = [p.grad for p in self.looked if p.grad is not None]
+        if not gradients:
+            return
+        if wanted.dim() == 0 and len({gradient.device for gradient in gradients}) == 1:
+            torch._foreach_mul_(gradients, wanted.to(gradients[0].device))
+        else:
+            for gradient, factor in zip(gradients, wanted.expand(len(gradients)), strict=True):
+                gradient.mul_(factor.to(gradient.device))
+        least = wanted.min()
+        self._rest.append(least if done is None else done * least.to(done.device))
+
+    def update_begins(self, *, step: int, lr_scale: float, leave_out: bool = False) -> None:
         """Put the changes in force and remember where the parameters stand."""
         self.keep_rate(lr_scale)
-        self.changes.lend(self.optimizer, step=step, lr_scale=lr_scale)
+        self.changes.lend(self.optimizer, step=step, lr_scale=lr_scale, leave_out=leave_out)
         self._before = self._sampled()
 
     def update_made(self) -> None:
