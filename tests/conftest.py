@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,11 +16,19 @@ import pytest
 import torch
 from command_line import NOWHERE, Done
 from hypothesis import HealthCheck, settings
+from running_order import spread
 
+# The experiments lie beside the package. Whoever imports them first, it is not tests/experiments.
+if (root := str(Path(__file__).parents[1])) not in sys.path:
+    sys.path.append(root)
 torch.set_num_threads(1)
 # How long an example takes says something about the machine's other work, not about the code.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+
+
+def pytest_collection_modifyitems(items):
+    items[:] = spread(items)
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +36,16 @@ def _own_directory(tmp_path, monkeypatch):
     """Every test works in an empty directory of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture
+def nowhere(monkeypatch) -> str:
+    """The address of an MLflow server that is down, for runs that are not about MLflow.
+
+    What would send them there does not load MLflow then, nor make a database for each.
+    """
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
+    return NOWHERE
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import NOWHERE
 from rich.console import Console
 
 import stabexp
@@ -21,7 +20,7 @@ from stabexp.records import StepRecord
 from stabexp.reporting.live import RunDisplay
 from stabexp.tracking import settled_uri
 
-pytestmark = pytest.mark.usefixtures("no_uploader_left")
+pytestmark = pytest.mark.usefixtures("nowhere", "no_uploader_left")
 
 NET = "from torch import nn\n\n\ndef model():\n    return nn.Linear(8, 1)\n"
 TRAIN = """\
@@ -66,11 +65,6 @@ batch: {size: 16}
 checkpoint: {every: 4}
 """
 OPTIONS = ["steps=30", "threads=1", "batch.size=16", "train.args.lr=0.7", "checkpoint.every=4"]
-
-
-@pytest.fixture(autouse=True)
-def nowhere(monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
 
 
 @pytest.fixture
@@ -158,7 +152,8 @@ def test_a_function_of_a_package_is_found_again_also_when_python_m_runs_it(folde
     source = json.loads((run.directory / "source.json").read_text("utf-8"))
     assert source["name"] == "pkg.deep.train:train"
     assert source["base"] == str(folder)
-    verdict = python("-m", "stabexp.cli", "bisect", run.run_id, "-q", "--workers", "1")
+    wishes = ["--variables", "learning_rate", "--workers", "1"]
+    verdict = python("-m", "stabexp.cli", "bisect", run.run_id, "-q", *wishes)
     assert verdict.returncode == 0, verdict.stderr
     command = "stabexp run pkg.deep.train:train -o steps=30"
     assert command in verdict.stdout

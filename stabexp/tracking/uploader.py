@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from stabexp.errors import BusyError, StabexpError, TrackingError
 from stabexp.tracking.lock import exclusive
@@ -98,9 +99,12 @@ def upload_problem(directory: Path, *, uri: str | None = None) -> str:
 
 
 def _listening(uri: str) -> bool:
-    """Return whether somebody answers at a server's port; a file is always there."""
+    """Return whether somebody answers at a server's port; a file is always there.
+
+    What is behind a proxy, only the proxy knows.
+    """
     parts = urlsplit(uri)
-    if parts.scheme not in {"http", "https"}:
+    if parts.scheme not in {"http", "https"} or _has_proxy(parts.scheme, parts.hostname or ""):
         return True
     try:
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -108,6 +112,11 @@ def _listening(uri: str) -> bool:
             return True
     except (OSError, ValueError):
         return False
+
+
+def _has_proxy(scheme: str, host: str) -> bool:
+    proxies = getproxies()
+    return ("all" in proxies or scheme in proxies) and not proxy_bypass(host)
 
 
 def follow(
@@ -212,6 +221,9 @@ def main() -> int:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
     def open_store() -> RunStore:
+        # MLflow takes a second and 150 MB to load: not for a server that is not there.
+        if not _listening(uri):
+            raise UnreachableError(f"{uri}: nobody listens there")
         from stabexp.tracking.mlflow_store import MlflowStore
 
         return MlflowStore(uri)

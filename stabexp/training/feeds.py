@@ -18,6 +18,7 @@ from stabexp.state.snapshot import Stateful
 from stabexp.training.batches import END
 from stabexp.training.data import BatchSource
 from stabexp.training.loader_watch import LoaderWatch, check_map_style
+from stabexp.training.loader_workers import end_workers
 from stabexp.training.samplers import begin_pass
 from stabexp.training.stream_feed import StreamFeed
 
@@ -211,5 +212,6 @@ class WatchedFeed:
         self._read_again = self._watch.to_read_again(state)
 
     def close(self) -> None:
+        end_workers(self._loader, self._batches)
         self._batches = None
         self._watch.remove()

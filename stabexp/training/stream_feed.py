@@ -16,6 +16,7 @@ from stabexp.state.random_streams import current_state, isolated_streams, restor
 from stabexp.state.snapshot import Stateful
 from stabexp.training.batches import END, content, joined
 from stabexp.training.draws import KEPT, Draws
+from stabexp.training.loader_workers import end_workers
 from stabexp.training.samplers import begin_pass
 
 if TYPE_CHECKING:
@@ -220,4 +221,5 @@ class StreamFeed:
 
     def close(self) -> None:
         """Let go of the iterator."""
+        end_workers(self._loader, self._batches)
         self._batches = None

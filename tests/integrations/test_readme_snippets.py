@@ -22,6 +22,7 @@ LENGTHS = {
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("nowhere", "no_uploader_left"),
     # Advice that the frameworks give on any machine without an accelerator.
     pytest.mark.filterwarnings("ignore:'pin_memory' argument"),
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),

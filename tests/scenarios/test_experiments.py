@@ -45,7 +45,7 @@ def test_the_verdict_is_the_known_one(file, tmp_path):
     if expected == "healthy":
         assert result.status == "finished"
         return
-    verdict = api.bisect(result.run_id, root=tmp_path, drain_seconds=0)
+    verdict = api.bisect(result.run_id, root=tmp_path, workers=0, drain_seconds=0)
     assert verdict.cause == expected, verdict.summary
     if verdict.fix:
         assert verdict.fix_proved

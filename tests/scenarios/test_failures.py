@@ -51,7 +51,8 @@ def test_an_undamaged_run_needs_no_warning(diverged):
 @pytest.mark.slow
 def test_of_a_checkpoint_cut_in_half_the_one_before_is_used_and_the_bisect_says_so(cli, diverged):
     cut_in_half(checkpoint(diverged, 10))
-    done = cli("bisect", "late", "--root", "root", "--variables", "learning_rate", "--json")
+    command = ["bisect", "late", "--root", "root", "--workers", "0", "--json"]
+    done = cli(*command, "--variables", "learning_rate")
     assert done.returncode == 0, done.stderr
     verdict = json.loads(done.stdout)
     assert verdict["cause"] == "learning_rate"
@@ -62,7 +63,8 @@ def test_of_a_checkpoint_cut_in_half_the_one_before_is_used_and_the_bisect_says_
 @pytest.mark.slow
 def test_without_the_checkpoint_of_step_0_the_rest_is_tried(cli, diverged):
     checkpoint(diverged, 0).unlink()
-    done = cli("bisect", "late", "--root", "root", "--variables", "warmup,learning_rate", "--json")
+    command = ["bisect", "late", "--root", "root", "--workers", "0", "--json"]
+    done = cli(*command, "--variables", "warmup,learning_rate")
     assert done.returncode == 0, done.stderr
     verdict = json.loads(done.stdout)
     assert verdict["cause"] == "learning_rate"

@@ -18,8 +18,6 @@ import pytest
 from stabexp import api
 from stabexp.records import to_json
 
-EXPERIMENT = Path(__file__).parents[2] / "experiments" / "unclipped_bursts.yaml"
-
 
 def bisect_process(run_id: str, root: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "stabexp.cli", "bisect", run_id]
@@ -38,13 +36,14 @@ def comparable(verdict) -> dict:
 
 
 @pytest.mark.slow
-def test_ten_kills_change_nothing(tmp_path, monkeypatch):
-    monkeypatch.delenv("MLFLOW_TRACKING_URI")  # MLflow is what this is about, so it is up
-    reference = api.run(EXPERIMENT, root=tmp_path / "a", drain_seconds=0)
-    expected = api.bisect(reference.run_id, root=tmp_path / "a", thorough=True, drain_seconds=0)
+def test_ten_kills_change_nothing(tmp_path, monkeypatch, recorded, diverged):
+    undisturbed = {"thorough": True, "workers": 0, "drain_seconds": 0}
+    expected = api.bisect(diverged.name, root=diverged.parents[1], **undisturbed)
 
-    root = tmp_path / "b"
-    run = api.run(EXPERIMENT, root=root, drain_seconds=60)
+    # The same training once more, for a bisect that is killed again and again.
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")  # MLflow is what this is about, so it is up
+    root = tmp_path / "killed"
+    run = api.run(recorded.parent / "late.yaml", root=root, drain_seconds=60)
     bisect = run.directory / "bisects" / "bisect-1"
     rng = random.Random(5)
     finished_before: dict[str, dict] = {}
@@ -107,12 +106,14 @@ def wait_until(condition, seconds: float = 120) -> bool:
     return condition()
 
 
-def test_a_bisect_that_is_done_answers_at_once(tmp_path):
-    run = api.run(EXPERIMENT, root=tmp_path, drain_seconds=0)
-    first = api.bisect(run.run_id, root=tmp_path, variables=["clip_norm"], drain_seconds=0)
-    started = time.monotonic()
-    again = api.bisect(run.run_id, root=tmp_path, variables=["clip_norm"], drain_seconds=0)
+def test_a_bisect_that_is_done_answers_at_once(diverged):
+    wishes = {"variables": ["learning_rate"], "workers": 0, "drain_seconds": 0}
+    first = api.bisect(diverged.name, root=diverged.parents[1], **wishes)
+    files = {file: file.stat().st_mtime_ns for file in diverged.glob("bisects/*/trials/*/*")}
+    assert files
+    again = api.bisect(diverged.name, root=diverged.parents[1], **wishes)
     assert again == first
-    assert time.monotonic() - started < 5
-    log = json.loads((run.directory / "bisects/bisect-1/report/verdict.json").read_text("utf-8"))
+    after = {file: file.stat().st_mtime_ns for file in diverged.glob("bisects/*/trials/*/*")}
+    assert after == files
+    log = json.loads((diverged / "bisects/bisect-1/report/verdict.json").read_text("utf-8"))
     assert len(log["trials"]) == first.trials

@@ -18,6 +18,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from command_line import NOWHERE
 
 import stabexp.tracking
 from stabexp.records import StepRecord
@@ -182,6 +183,30 @@ def test_a_server_that_is_down_at_first_gets_everything_once_it_is_up(gate, serv
     kind, packed = view["state"].split(";")
     assert kind == "deflate"
     assert state.store_id in json.loads(zlib.decompress(base64.b64decode(packed)))["searchFilter"]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "said"),
+    [
+        pytest.param({}, f"next try in 0.5 s: {NOWHERE}: nobody listens there", id="none"),
+        pytest.param({"http_proxy": NOWHERE}, "ImportError: MLflow is asked", id="proxy"),
+    ],
+)
+def test_mlflow_is_loaded_only_where_a_server_may_answer(tmp_path, proxy, said):
+    run = record_run(NOWHERE, steps=3)
+    run.finish("FINISHED")
+    (tmp_path / "mlflow.py").write_text("raise ImportError('MLflow is asked')\n")
+    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    done = subprocess.run(
+        [sys.executable, "-m", "stabexp.tracking.uploader", str(run.path), "--give-up", "0"],
+        env=kept | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{PACKAGE_HOME}"} | proxy,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert pending(run.path) > 0
 
 
 def test_the_local_store_keeps_artifacts_below_the_root_and_a_killed_run_is_shown_as_killed(local):

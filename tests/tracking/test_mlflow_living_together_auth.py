@@ -145,35 +145,31 @@ def losses(uri: str, run_id: str, header: str) -> list[int]:
     return [point["step"] for point in history["metrics"]]
 
 
+NOTHING = (
+    {},
+    "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
+)
+PASSWORD = (
+    LOGIN | {"MLFLOW_TRACKING_PASSWORD": "guessed"},
+    "does not accept MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
+)
+WRONG_TOKEN = (
+    {"MLFLOW_TRACKING_TOKEN": "guessed"},
+    "does not accept MLFLOW_TRACKING_TOKEN; correct it",
+)
+
+
 @pytest.mark.parametrize(
-    ("which", "wrong", "named", "right"),
+    ("which", "at_first", "then", "right"),
     [
-        pytest.param(
-            "login",
-            LOGIN | {"MLFLOW_TRACKING_PASSWORD": "guessed"},
-            "does not accept MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
-            LOGIN,
-            id="wrong password",
-        ),
-        pytest.param(
-            "login",
-            {},
-            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
-            LOGIN,
-            id="nothing set",
-        ),
-        pytest.param(
-            "proxy",
-            {"MLFLOW_TRACKING_TOKEN": "guessed"},
-            "does not accept MLFLOW_TRACKING_TOKEN; correct it",
-            {"MLFLOW_TRACKING_TOKEN": TOKEN},
-            id="wrong token",
-        ),
+        pytest.param("login", NOTHING, PASSWORD, LOGIN, id="a user's password"),
+        pytest.param("proxy", WRONG_TOKEN, NOTHING, {"MLFLOW_TRACKING_TOKEN": TOKEN}, id="a token"),
     ],
 )
 def test_wrong_credentials_lose_nothing_and_the_right_ones_deliver_it(
-    request, tmp_path, which, wrong, named, right
+    request, tmp_path, which, at_first, then, right
 ):
+    wrong, named = at_first
     uri = request.getfixturevalue(which)
     (tmp_path / "train.py").write_text(TRAIN, "utf-8")
     done = stabexp(uri, "run", "train.py:train", "-o", "steps=40", "-q", **wrong)
@@ -190,6 +186,7 @@ def test_wrong_credentials_lose_nothing_and_the_right_ones_deliver_it(
     while "error: " not in (directory / "upload.log").read_text():  # its last word
         assert time.monotonic() < deadline, (directory / "upload.log").read_text()
         time.sleep(0.2)
+    wrong, named = then
     again = stabexp(uri, "sync", **wrong)
     assert named in again.stdout
     assert "guessed" not in again.stdout + again.stderr

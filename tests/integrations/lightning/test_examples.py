@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import NOWHERE
 from integrations.examples import breaks_no_rule, is_bisected_to
 from integrations.lightning.worlds import THIRD_PARTY
 
@@ -16,14 +15,9 @@ from stabexp.records import RunResult
 from stabexp.state import CheckpointStore
 from stabexp.tracking import RunDirectory
 
-pytestmark = [THIRD_PARTY, pytest.mark.usefixtures("no_uploader_left")]
+pytestmark = [THIRD_PARTY, pytest.mark.usefixtures("nowhere", "no_uploader_left")]
 
 KINDS = ("auto", "manual")
-
-
-@pytest.fixture(autouse=True)
-def _no_server(monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
 
 
 def run(kind: str, root: Path, **options: Any) -> RunResult:

@@ -52,18 +52,24 @@ class Recorded:
 @pytest.fixture
 def record(tmp_path):
     """Record a training with a state every three steps."""
+    return partial(_record, tmp_path / "checkpoints")
 
-    def make(train: Callable[[Run], Any], **settings: Any) -> Recorded:
-        given = {"detectors": {"non_finite": {}}, "checkpoint_every": 3, **settings}
-        chosen = RunSettings(name="hugging-face", steps=None, threads=1, **given)
-        records: list[StepRecord] = []
-        store = CheckpointStore(tmp_path / "checkpoints", keep=99)
-        run = Run(chosen, keep_saving=True, checkpoints=store, on_step=records.append)
-        execute(Program(settings=chosen, train=train), run)
-        store.close()
-        return Recorded(train, chosen, records, tmp_path / "checkpoints", run.divergence)
 
-    return make
+@pytest.fixture(scope="session")
+def record_in():
+    """Record a training in a folder that other tests may use too."""
+    return _record
+
+
+def _record(checkpoints: Path, train: Callable[[Run], Any], **settings: Any) -> Recorded:
+    given = {"detectors": {"non_finite": {}}, "checkpoint_every": 3, **settings}
+    chosen = RunSettings(name="hugging-face", steps=None, threads=1, **given)
+    records: list[StepRecord] = []
+    store = CheckpointStore(checkpoints, keep=99)
+    run = Run(chosen, keep_saving=True, checkpoints=store, on_step=records.append)
+    execute(Program(settings=chosen, train=train), run)
+    store.close()
+    return Recorded(train, chosen, records, checkpoints, run.divergence)
 
 
 @pytest.fixture(scope="session")

@@ -22,9 +22,12 @@ GIVEN = {
 }
 
 
-@pytest.fixture
-def run(record):
-    return record(partial(line, **GIVEN))
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, record_in):
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return record_in(folder / "checkpoints", partial(line, **GIVEN))
 
 
 @pytest.mark.parametrize(

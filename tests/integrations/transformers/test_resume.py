@@ -16,7 +16,7 @@ from stabexp.tracking import find_run
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.usefixtures("no_uploader_left"),
+    pytest.mark.usefixtures("nowhere", "no_uploader_left"),
 ]
 
 CODE = """\

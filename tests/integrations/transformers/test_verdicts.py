@@ -14,7 +14,7 @@ import stabexp
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.usefixtures("no_uploader_left"),
+    pytest.mark.usefixtures("nowhere", "no_uploader_left"),
 ]
 
 FILE = Path(__file__).parents[3] / "experiments" / "trainers" / "hugging_face.py"
