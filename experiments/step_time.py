@@ -17,8 +17,9 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -80,27 +81,35 @@ def watched(
     batch_size: int,
     directory: Path,
     own: Callable[[nn.Module], None] = lambda model: None,
+    *,
+    monitors: Mapping[str, Any] | None = None,
 ) -> Generator[None, None, None]:
-    """Train with everything that `stabexp run` does beside it, one step for each `next`."""
+    """Train with everything that `stabexp run` does beside it, one step for each `next`.
+
+    `monitors` is name → arguments, None for those of a run that asks for none.
+    """
     directory.mkdir()
     model = task.model()
     optimizer = OptimizerSettings(lr=1e-3).build(model.parameters())
     scheduler = ScheduleSettings().build(optimizer, MANY)
-    run = Run(
-        RunSettings(name="step time", steps=MANY, batch_size=batch_size),
-        keep_saving=True,
-        checkpoints=CheckpointStore(directory / "checkpoints"),
-        on_step=StepLog(directory / "steps.jsonl").append,
-    )
-    for batch in run.steps(task.dataset(), model=model, optimizer=optimizer, scheduler=scheduler):
-        loss = task.loss(model, batch)
-        run.log(loss)
-        loss.backward()  # type: ignore[no-untyped-call]
-        own(model)
-        optimizer.step()
-        scheduler.step()
-        optimizer.zero_grad(set_to_none=True)
-        yield
+    measured = {} if monitors is None else {"monitors": monitors}
+    with CheckpointStore(directory / "checkpoints") as store:
+        run = Run(
+            RunSettings(name="step time", steps=MANY, batch_size=batch_size, **measured),
+            keep_saving=True,
+            checkpoints=store,
+            on_step=StepLog(directory / "steps.jsonl").append,
+        )
+        parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+        for batch in run.steps(task.dataset(), **parts):
+            loss = task.loss(model, batch)
+            run.log(loss)
+            loss.backward()  # type: ignore[no-untyped-call]
+            own(model)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad(set_to_none=True)
+            yield
 
 
 def seconds_per_step(

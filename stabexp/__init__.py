@@ -13,11 +13,21 @@ _HOMES = {
     "run": "stabexp.api",
     "bisect": "stabexp.api",
     "check": "stabexp.api",
+    "check_setup": "stabexp.api",
+    "recover": "stabexp.api",
     "replay": "stabexp.api",
+    "clip_advice": "stabexp.api",
     "compare": "stabexp.api",
     "diagnose": "stabexp.api",
+    "figures": "stabexp.api",
+    "health": "stabexp.api",
     "load": "stabexp.api",
+    "locate": "stabexp.api",
+    "lr_find": "stabexp.api",
+    "lr_find_in": "stabexp.api",
+    "warn": "stabexp.api",
     "RunResult": "stabexp.records",
+    "Recovery": "stabexp.records",
     "Run": "stabexp.training",
     "Fork": "stabexp.training",
     "Experiment": "stabexp.experiment",
@@ -25,9 +35,11 @@ _HOMES = {
     "StepRecord": "stabexp.records",
     "Diagnosis": "stabexp.diagnosis",
     "Divergence": "stabexp.records",
+    "Preflight": "stabexp.preflight",
     "TrialRecord": "stabexp.records",
     "Verdict": "stabexp.records",
     "StabexpError": "stabexp.errors",
+    "safe_cross_entropy": "stabexp.stabilisers.losses",
 }
 
 __all__ = [
@@ -35,6 +47,8 @@ __all__ = [
     "Divergence",
     "Experiment",
     "Fork",
+    "Preflight",
+    "Recovery",
     "Run",
     "RunResult",
     "StabexpError",
@@ -45,19 +59,48 @@ __all__ = [
     "__version__",
     "bisect",
     "check",
+    "check_setup",
+    "clip_advice",
     "compare",
     "diagnose",
+    "figures",
+    "health",
     "load",
+    "locate",
+    "lr_find",
+    "lr_find_in",
+    "recover",
     "replay",
     "run",
+    "safe_cross_entropy",
+    "warn",
 ]
 
 if TYPE_CHECKING:
-    from stabexp.api import bisect, check, compare, diagnose, load, replay, run
+    from stabexp.api import (
+        bisect,
+        check,
+        check_setup,
+        clip_advice,
+        compare,
+        diagnose,
+        figures,
+        health,
+        load,
+        locate,
+        lr_find,
+        lr_find_in,
+        recover,
+        replay,
+        run,
+        warn,
+    )
     from stabexp.diagnosis import Diagnosis
     from stabexp.errors import StabexpError
     from stabexp.experiment import Experiment
-    from stabexp.records import Divergence, RunResult, StepRecord, TrialRecord, Verdict
+    from stabexp.preflight import Preflight
+    from stabexp.records import Divergence, Recovery, RunResult, StepRecord, TrialRecord, Verdict
+    from stabexp.stabilisers.losses import safe_cross_entropy
     from stabexp.tasks import Task
     from stabexp.training import Fork, Run
 

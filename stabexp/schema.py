@@ -10,7 +10,7 @@ from stabexp.config import Component, suggest
 from stabexp.errors import ConfigError
 from stabexp.experiment import Experiment
 
-KINDS = ("runs", "tasks", "detectors", "monitors", "interventions")
+KINDS = ("runs", "tasks", "detectors", "monitors", "interventions", "stabilisers")
 
 
 def experiment_schema() -> dict[str, Any]:
@@ -19,11 +19,20 @@ def experiment_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "stabexp experiment"
     properties = schema["properties"]
-    for kind in ("detectors", "monitors"):
+    for kind in ("detectors", "monitors", "stabilisers"):
         parts = {name: _arguments(made) for name, made in _table(kind).items()}
+        words: list[dict[str, Any]] = []
+        if kind == "monitors":
+            from stabexp.monitors.presets import PRESETS
+
+            words = [{"enum": [*PRESETS, *parts]}]
+            parts |= {
+                preset: {"anyOf": [{"type": "null"}, {"maxProperties": 0}]} for preset in PRESETS
+            }
         properties[kind] = {
             "description": properties[kind].get("description", ""),
             "anyOf": [
+                *words,
                 {"type": "array", "items": {"enum": list(parts)}},
                 {"type": "object", "properties": parts, "additionalProperties": False},
             ],
@@ -58,6 +67,10 @@ def _table(kind: str) -> dict[str, type[Component]]:
         from stabexp.monitors import MONITORS
 
         return dict(MONITORS)
+    if kind == "stabilisers":
+        from stabexp.stabilisers import STABILISERS
+
+        return dict(STABILISERS)
     from stabexp.interventions import INTERVENTIONS
 
     return dict(INTERVENTIONS)
@@ -77,8 +90,16 @@ def catalogue(kind: str) -> Iterator[str]:
         made: dict[str, type[Component]] = {name: task_class(name) for name in TASKS}
     else:
         made = _table(kind)
+    costs: dict[str, str] = {}
+    if kind == "monitors":
+        from stabexp.monitors.costs import cost_words, preset_lines
+
+        yield from preset_lines()
+        costs = {name: cost_words(name) for name in made}
     for name, component in made.items():
         yield f"{name}: {_first_line(component)}"
+        if cost := costs.get(name):
+            yield f"    time: {cost}"
         for field, info in component.model_fields.items():
             default = "" if info.is_required() else f" (default {info.get_default()!r})"
             text = " ".join((info.description or "").split())

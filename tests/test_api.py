@@ -8,7 +8,10 @@ import pytest
 
 from stabexp import api
 from stabexp.errors import NotDivergedError, RunNotFoundError, TrainingError
+from stabexp.state import CheckpointStore
 from stabexp.tracking import RunDirectory
+
+pytestmark = pytest.mark.usefixtures("nowhere", "no_uploader_left")
 
 TRAINING = """\
 import sys
@@ -35,12 +38,19 @@ def trains(run):
         pass
 
 
-def loop(run):
+def bursts(run):
+    for _ in loop(run, poison=40):
+        pass
+
+
+def loop(run, poison=None):
     data = torch.utils.data.TensorDataset(torch.arange(32.0)[:, None])
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     for (x,) in run.steps(data, model=model, optimizer=optimizer):
         loss = ((model(x) - x) ** 2).mean()
+        if run.step == poison:
+            loss = loss * float("nan")
         run.log(loss)
         optimizer.zero_grad()
         loss.backward()
@@ -140,3 +150,22 @@ def test_other_wishes_are_another_bisect(experiment, tmp_path):
     other = api.bisect(result.run_id, budget=1, **wishes)
     assert other.bisect_id != found.bisect_id
     assert other.trials == 1
+
+
+def test_a_divergence_leaves_the_last_hundred_losses_and_norms_and_the_state_it_was_seen_in(
+    experiment,
+):
+    file = experiment("trains")
+    result = api.run(file, ["steps=60", "train.name=training.py:bursts"], drain_seconds=0)
+    found = RunDirectory.open(result.directory)
+    kept, records = found.read_json("emergency.json"), found.read_steps()
+    assert result.divergence is not None
+    assert kept["divergence"]["detected"] == result.divergence.detected == records[-1].step
+    assert kept["steps"] == [record.step for record in records][-100:]
+    assert [float(value) for value in kept["losses"][:-1]] == [r.loss for r in records][-100:-1]
+    assert kept["losses"][-1] == "nan"
+    assert len(kept["gradient_norms"]) == len(kept["losses"])
+    # Model, optimizer, random streams and data position of the moment itself, beside the good ones.
+    saved = [info.step for info in CheckpointStore.reader(found.path / "checkpoints").infos()]
+    assert saved[-1] == result.divergence.detected + 1
+    assert saved[0] == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stabexp import experiment as experiments
+from stabexp.api.drawing import draw_layers
 from stabexp.api.runs import (
     DRAIN_SECONDS,
     broken_off,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 def bisect(
     run_id: str,
     *,
-    root: Path = DEFAULT_ROOT,
+    root: Path | str = DEFAULT_ROOT,
     variables: Sequence[str] | None = None,
     workers: int | None = None,
     budget: int | str | None = None,
@@ -109,7 +110,7 @@ def bisect(
 def check(
     run_id: str,
     *,
-    root: Path = DEFAULT_ROOT,
+    root: Path | str = DEFAULT_ROOT,
     workers: int | None = 0,
     again: bool = False,
     progress: Progress | None = None,
@@ -224,6 +225,7 @@ def _bisect(
                 wishes=Wishes(**{**options, "budget": Budget.parse(options["budget"])}),
             ).bisect()
         record_verdict(run_directory, directory, case.records, runner.records, verdict)
+        draw_layers(run_directory)  # anew: the watched replay measured every layer at every step
     except BaseException as error:
         broken_off(directory, error)
         raise

@@ -19,7 +19,7 @@ def compare(
     first: str,
     second: str,
     *,
-    root: Path = DEFAULT_ROOT,
+    root: Path | str = DEFAULT_ROOT,
     replay: bool = False,
     search: bool = False,
     steps: int | None = None,

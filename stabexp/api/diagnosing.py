@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from stabexp import detectors as detection
 from stabexp import experiment as experiments
 from stabexp.api.runs import experiment_of, not_a_run, observed_loop
+from stabexp.api.sources import foreign_log, own_run
+from stabexp.api.watched import with_layers
 from stabexp.config import guess
-from stabexp.errors import ConfigError, RunNotFoundError, StabexpError
-from stabexp.tracking import DEFAULT_ROOT, RunDirectory, find_run, local_tracking_uri, run_path
+from stabexp.errors import ConfigError, StabexpError
+from stabexp.records import StepRecord
+from stabexp.tracking import DEFAULT_ROOT, RunDirectory, run_path
 
 if TYPE_CHECKING:
     from stabexp.diagnosis import Diagnosis, Quantity
-
-MLFLOW_ID = 32
-"""Hexadecimal digits of an MLflow run id."""
 
 
 def diagnose(
@@ -54,74 +53,21 @@ def diagnose(
         ConfigError: If the log cannot be used: it is damaged, empty, too short, or has no loss.
         TrackingError: If MLflow cannot be read.
     """
-    from stabexp.diagnosis import diagnose_log, keeper, read_log, read_mlflow_run
+    from stabexp.diagnosis import diagnose_log, keeper
 
     known = _settings(settings)
-    ours = _own_run(source, Path(root))
+    ours = own_run(source, Path(root))
     if ours is not None:
         return _diagnose_own(ours, root, detectors=detectors, settings=known)
     names: dict[Quantity, str | None] = {"loss": loss, "grad_norm": grad_norm, "lr": lr}
     chosen = {quantity: name for quantity, name in names.items() if name is not None}
-    keep = keeper(chosen)
-    if _exists(Path(source)):
-        log = read_log(Path(source), keep)
-    else:
-        log = read_mlflow_run(str(source), _store_of(str(source), tracking_uri, Path(root)), keep)
+    log = foreign_log(source, keeper(chosen), tracking_uri=tracking_uri, root=Path(root))
     return diagnose_log(
         log,
         str(source),
         chosen=chosen,
         detectors=detection.build(dict.fromkeys(detectors)),
         settings=known,
-    )
-
-
-def _own_run(source: str | Path, root: Path) -> RunDirectory | None:
-    """Return the run of ours that is meant, None when it is somebody else's."""
-    path = Path(source)
-    folder = path.parent if path.name == "steps.jsonl" else path
-    if _exists(folder / "run.json"):
-        return RunDirectory.open(folder)
-    try:
-        directory = find_run(str(source), root)
-    except RunNotFoundError:
-        return None
-    # A file or folder that only begins like a run's id is what it is.
-    return None if _exists(path) and directory.run_id != str(source) else directory
-
-
-def _exists(path: Path) -> bool:
-    """Return whether there is such a file or folder; not every text can be a path."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
-
-
-def _store_of(source: str, tracking_uri: str | None, root: Path) -> str:
-    """Return the MLflow store to ask for a run.
-
-    Raises:
-        RunNotFoundError: If nothing says that `source` is a run in MLflow, or where.
-    """
-    uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-    looks_like_one = len(source) == MLFLOW_ID and set(source) <= set("0123456789abcdef")
-    if uri and looks_like_one:
-        return uri
-    if not looks_like_one:
-        find = f"is neither a file or folder, nor a run in {root.absolute()}"
-        raise RunNotFoundError(
-            f"{source}: {find}, nor an MLflow run id ({MLFLOW_ID} hexadecimal digits)"
-        )
-    if (root / "mlflow.db").exists():
-        return local_tracking_uri(root)
-    if Path("mlflow.db").exists():
-        return f"sqlite:///{Path('mlflow.db').absolute()}"
-    if Path("mlruns").is_dir():
-        return str(Path("mlruns").absolute())
-    raise RunNotFoundError(
-        f"run {source}: no MLflow store is known; name it with --tracking-uri or "
-        "MLFLOW_TRACKING_URI"
     )
 
 
@@ -144,14 +90,30 @@ def _diagnose_own(
         asked = asked or experiment.detectors
     except StabexpError as error:
         warnings.append(f"how it was configured is not known, so default detectors judge: {error}")
+    records = with_layers(directory, directory.read_steps())
     return diagnose_records(
-        directory.read_steps(),
+        records,
         directory.run_id,
         detectors=detection.build(asked),
         settings={**known, **settings},
         next_steps=_next_steps(directory, Path(root)),
         warnings=warnings,
+        checkpoint=_last_good(directory, records),
+        run=_in_commands(directory, Path(root)),
+        told=[str(event["message"]) for event in directory.read_events() if "message" in event],
     )
+
+
+def _last_good(directory: RunDirectory, records: Sequence[StepRecord]) -> int | None:
+    """Return the step of the checkpoint that a replay would start from, None without one."""
+    found = directory.divergence()
+    if found is None or not (directory.path / "checkpoints").is_dir():
+        return None
+    from stabexp.state.checkpoints import CheckpointStore  # imports torch
+
+    infos = CheckpointStore.reader(directory.path / "checkpoints").infos()
+    whole = [info.step for info in infos if info.finite and info.step <= found.onset]
+    return detection.last_good_step(records, found.onset, whole)
 
 
 def _configured(directory: RunDirectory) -> tuple[experiments.Experiment, dict[str, Any]]:
@@ -165,12 +127,17 @@ def _configured(directory: RunDirectory) -> tuple[experiments.Experiment, dict[s
     return experiment, asdict(setup)
 
 
-def _next_steps(directory: RunDirectory, root: Path) -> dict[bool, tuple[str, str]]:
-    """Return, by whether it diverged, what would prove the cause, and the command for it."""
+def _in_commands(directory: RunDirectory, root: Path) -> str:
+    """Return the run's id as a command needs it, with its root where that is not the usual one."""
     # a run directory that was named itself is ROOT/runs/RUN_ID
     is_below = run_path(directory.run_id, root).absolute() == directory.path
     home = root if is_below else directory.path.parent.parent
-    run = directory.run_id + ("" if home == DEFAULT_ROOT else f" --root {home}")
+    return directory.run_id + ("" if home == DEFAULT_ROOT else f" --root {home}")
+
+
+def _next_steps(directory: RunDirectory, root: Path) -> dict[bool, tuple[str, str]]:
+    """Return, by whether it diverged, what would prove the cause, and the command for it."""
+    run = _in_commands(directory, root)
     bisected = any(
         child.kind == "bisect" and (child.path / "verdict.json").exists()
         for child in directory.children()

@@ -43,7 +43,7 @@ class Loaded:
         return trials_frame(self.trials)
 
 
-def load(run_id: str, *, root: Path = DEFAULT_ROOT) -> Loaded:
+def load(run_id: str, *, root: Path | str = DEFAULT_ROOT) -> Loaded:
     """Return everything recorded of a run, finished or not.
 
     Raises:

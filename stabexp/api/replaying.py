@@ -20,7 +20,7 @@ def replay(
     *,
     from_step: int | None = None,
     steps: int | None = None,
-    root: Path = DEFAULT_ROOT,
+    root: Path | str = DEFAULT_ROOT,
 ) -> tuple[TrialRecord, tuple[str, ...]]:
     """Replay a run from a checkpoint with something changed by hand; it is kept as a trial.
 
@@ -52,7 +52,7 @@ def replay(
     crash = run_directory.divergence() or undiverged(records)
     pool = InlinePool("stabexp.experiment:replay_job", {"directory": str(run_directory.path)})
     with exclusive(run_directory.path / "bisect.lock"):
-        directory = _latest_bisect(run_directory)
+        directory = latest_bisect(run_directory)
         runner = TrialRunner(
             directory, pool, params=experiments.flat(experiment), progress=Progress()
         )
@@ -85,7 +85,7 @@ def replay(
     return record, asked.notices
 
 
-def _latest_bisect(run_directory: RunDirectory) -> RunDirectory:
+def latest_bisect(run_directory: RunDirectory) -> RunDirectory:
     """Return the bisect that a trial made by hand belongs to: the latest, else a new one."""
     earlier = [child for child in run_directory.children() if child.kind == "bisect"]
     if earlier:

@@ -13,6 +13,9 @@ from stabexp.tracking import RunDirectory
 
 DAMAGED = "damaged, or from another version; restore it from a copy"
 
+ERROR = "error.json"
+"""In a run directory: the error that ended the run; there when one did."""
+
 LOCK = "run.lock"
 """In a run directory: held by the process that trains."""
 
@@ -37,7 +40,12 @@ def broken_off(directory: RunDirectory, error: BaseException) -> None:
     """Record that an error ended this, as far as the disk takes it; the error is told anyway."""
     with suppress(TrackingError):
         if directory.status() == "RUNNING":
-            directory.finish("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
+            interrupted = isinstance(error, KeyboardInterrupt)
+            if not interrupted:
+                cause = error.__cause__ or error
+                told = {"type": type(cause).__name__, "message": str(error)}
+                directory.write_json(ERROR, told)
+            directory.finish("KILLED" if interrupted else "FAILED")
 
 
 def not_a_run(run_id: str, directory: RunDirectory) -> RunNotFoundError:

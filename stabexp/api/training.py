@@ -7,31 +7,30 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stabexp import experiment as experiments
-from stabexp.api.runs import (
-    DRAIN_SECONDS,
-    LOCK,
-    broken_off,
-    experiment_of,
-    not_a_run,
-    refuse_while_loading,
-)
-from stabexp.errors import StabexpError
+from stabexp.api.bisecting import bisect
+from stabexp.api.one_training import OnStart, OnStep, go_on, train
+from stabexp.api.recovering import recover
+from stabexp.api.runs import DRAIN_SECONDS, LOCK, refuse_while_loading
+from stabexp.errors import TrainingError
 from stabexp.records import RunResult, StepRecord
+from stabexp.recovery.incident import is_out_of_memory
 from stabexp.tracking import (
     DEFAULT_ROOT,
     RunDirectory,
     exclusive,
-    find_run,
     local_tracking_uri,
     new_run_id,
     run_path,
     settled_uri,
 )
-from stabexp.tracking.uploader import start_uploader, upload_problem, wait_for_upload
+from stabexp.tracking.uploader import upload_problem, wait_for_upload
 from stabexp.tracking.web_view import runs_view_tag
+
+if TYPE_CHECKING:
+    from stabexp.bisection.trials import Progress
 
 
 def run(
@@ -41,6 +40,7 @@ def run(
     root: Path | str = DEFAULT_ROOT,
     on_step: Callable[[StepRecord], None] | None = None,
     on_start: Callable[[RunDirectory, experiments.Experiment], None] | None = None,
+    progress: Progress | None = None,
     drain_seconds: float = DRAIN_SECONDS,
     **settings: Any,
 ) -> RunResult:
@@ -56,7 +56,8 @@ def run(
         overrides: "key.sub=value" settings that replace the file's.
         root: Where runs are kept.
         on_step: Called with every step's record, on the training thread.
-        on_start: Called once the run has an id.
+        on_start: Called once the run has an id, and each run that recovers it.
+        progress: Told what is being tried, where `on_divergence` asks for trials.
         drain_seconds: How long to wait at the end for MLflow to have received everything.
         settings: Keys of the experiment file: `steps=400, batch={"size": 8}`; `args` are the
             function's own arguments.
@@ -69,26 +70,27 @@ def run(
     refuse_while_loading("stabexp.run")
     given = experiments.given(what, overrides, settings)
     directory = _create(given.experiment, Path(root))
-    with exclusive(directory.path / LOCK):
-        directory.write_json(experiments.SOURCE, given.source())
-        (directory.path / "experiment.yaml").write_text(given.text, "utf-8")
-        result = _train(
-            directory,
-            given.experiment,
-            base=given.base,
-            on_step=on_step,
-            on_start=on_start,
-            resumed=False,
-        )
-    return _delivered(result, drain_seconds)
+    told: dict[str, Any] = {"on_step": on_step, "on_start": on_start}
+    answer = {**told, "root": Path(root), "progress": progress, "drain_seconds": drain_seconds}
+    try:
+        with exclusive(directory.path / LOCK):
+            directory.write_json(experiments.SOURCE, given.source())
+            (directory.path / "experiment.yaml").write_text(given.text, "utf-8")
+            result = train(directory, given.experiment, base=given.base, resumed=False, **told)
+    except TrainingError as error:
+        if given.experiment.on_divergence != "recover" or not is_out_of_memory(str(error)):
+            raise
+        return _recovered(_failed(directory), **answer)
+    return _answered(_delivered(result, drain_seconds), given.experiment, **answer)
 
 
 def resume(
     run_id: str,
     *,
-    root: Path = DEFAULT_ROOT,
+    root: Path | str = DEFAULT_ROOT,
     on_step: Callable[[StepRecord], None] | None = None,
     on_start: Callable[[RunDirectory, experiments.Experiment], None] | None = None,
+    progress: Progress | None = None,
     drain_seconds: float = DRAIN_SECONDS,
 ) -> RunResult:
     """Go on with a run that was interrupted, from its newest checkpoint, as if it never had been.
@@ -98,44 +100,63 @@ def resume(
         CheckpointError: If it has no usable checkpoint.
         BusyError: If it is still running.
     """
-    directory = find_run(run_id, root)
-    if directory.kind != "run":
-        raise not_a_run(run_id, directory)
-    if directory.status() == "FINISHED" or directory.divergence() is not None:
-        raise StabexpError(
-            f"run {directory.run_id}: has ended by itself; there is nothing to resume"
-        )
-    experiment, base = experiment_of(directory)
-    with exclusive(directory.path / LOCK):
-        directory.resume()
-        result = _train(
-            directory, experiment, base=base, on_step=on_step, on_start=on_start, resumed=True
-        )
-    return _delivered(result, drain_seconds)
+    root = Path(root)
+    told: dict[str, Any] = {"on_step": on_step, "on_start": on_start}
+    result, experiment = go_on(run_id, root=root, **told)
+    return _answered(
+        _delivered(result, drain_seconds),
+        experiment,
+        root=root,
+        progress=progress,
+        drain_seconds=drain_seconds,
+        **told,
+    )
 
 
-def _train(
-    directory: RunDirectory,
+def _answered(
+    result: RunResult,
     experiment: experiments.Experiment,
     *,
-    base: Path,
-    on_step: Callable[[StepRecord], None] | None,
-    on_start: Callable[[RunDirectory, experiments.Experiment], None] | None,
-    resumed: bool,
+    root: Path,
+    progress: Progress | None,
+    drain_seconds: float,
+    on_step: OnStep,
+    on_start: OnStart,
 ) -> RunResult:
-    uploader = start_uploader(directory.path)
-    try:
-        if on_start is not None:
-            on_start(directory, experiment)
-        from stabexp.training.recorded import train_recorded
+    """Do about a divergence what the experiment asks for under `on_divergence`."""
+    if result.divergence is None or experiment.on_divergence == "stop":
+        return result
+    if experiment.on_divergence == "bisect":
+        verdict = bisect(result.run_id, root=root, progress=progress, drain_seconds=drain_seconds)
+        return replace(result, verdict=verdict)
+    return _recovered(
+        result,
+        root=root,
+        progress=progress,
+        drain_seconds=drain_seconds,
+        on_step=on_step,
+        on_start=on_start,
+    )
 
-        program = experiments.program(experiment, base=base)
-        return train_recorded(directory, program, on_step=on_step, resumed=resumed)
-    except BaseException as error:
-        broken_off(directory, error)
-        raise
-    finally:
-        uploader.poll()
+
+def _recovered(result: RunResult, **options: Any) -> RunResult:
+    return replace(result, recovery=recover(result.run_id, **options))
+
+
+def _failed(directory: RunDirectory) -> RunResult:
+    """Return the result of a run whose memory ran out."""
+    records = directory.read_steps()
+    return RunResult(
+        run_id=directory.run_id,
+        directory=directory.path,
+        status="failed",
+        steps=records[-1].step + 1 if records else 0,
+        final_loss=records[-1].loss if records else float("nan"),
+        divergence=None,
+        seconds=time.time() - directory.created,
+        delivered=True,
+        tracking_uri=directory.manifest.tracking_uri,
+    )
 
 
 def _create(experiment: experiments.Experiment, root: Path) -> RunDirectory:

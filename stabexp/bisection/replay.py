@@ -94,7 +94,7 @@ def replay(
         save_at=spec.save_at,
         checkpoints=store,
         on_step=on_step,
-        extra_monitors={"half_range": {}} if half and spec.role == "control" else None,
+        extra_monitors=_closer(spec, half=half),
         instruments=tuple(instruments.values()),
         judged=spec.role != "scan",
     )
@@ -192,6 +192,14 @@ def _arguments(name: str, spec: TrialSpec, origin: Origin, program: Program) -> 
         # What made the first bad number ran in the step of the onset or later.
         return {"first_step": max(spec.from_step, origin.divergence.onset - LOCATED)}
     return {}
+
+
+def _closer(spec: TrialSpec, *, half: bool) -> dict[str, Any]:
+    """Return what an unchanged replay measures besides: each layer at every step."""
+    if spec.role != "control":
+        return {}
+    layers: dict[str, Any] = {"layers": {"every": 1}} if "locate" in spec.instruments else {}
+    return layers | ({"half_range": {}} if half else {})
 
 
 def _resolved(spec: TrialSpec, origin: Origin) -> tuple[Change, ...]:

@@ -1,18 +1,38 @@
 """The command line: arguments → one API call → printed result → exit code.
 
 Exit codes: 0 done · 1 error · 2 usage · 3 the run diverged · 4 no verdict (inconclusive or
-marginal) · 5 not reproduced · 130 interrupted.
+marginal) · 5 not reproduced · 6 something was found before training · 130 interrupted.
 """
 
 from __future__ import annotations
 
 import sys
 
-from stabexp.cli import bisecting, diagnosing, examining, looking, running
+from stabexp.cli import (
+    advising,
+    bisecting,
+    diagnosing,
+    examining,
+    looking,
+    recovering,
+    running,
+    warning,
+)
 from stabexp.cli.app import INTERRUPTED, app, say
 from stabexp.errors import StabexpError
 
-__all__ = ["app", "bisecting", "diagnosing", "examining", "looking", "main", "running"]
+__all__ = [
+    "advising",
+    "app",
+    "bisecting",
+    "diagnosing",
+    "examining",
+    "looking",
+    "main",
+    "recovering",
+    "running",
+    "warning",
+]
 
 
 def main() -> None:

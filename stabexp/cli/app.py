@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-DIVERGED, NO_VERDICT, NOT_REPRODUCED, INTERRUPTED = 3, 4, 5, 130
+DIVERGED, NO_VERDICT, NOT_REPRODUCED, FOUND, INTERRUPTED = 3, 4, 5, 6, 130
 
 app = typer.Typer(
     name="stabexp",

@@ -1,12 +1,24 @@
-"""`diagnose`: judge any run's curves after the fact."""
+"""`diagnose`, `health`, `locate` and `figures`: what a run shows, its state, its layers."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from stabexp.cli.app import DIVERGED, ROOT, AsJson, Root, app, print_json
+from stabexp.cli.app import (
+    DIVERGED,
+    FOUND,
+    NO_VERDICT,
+    NOT_REPRODUCED,
+    ROOT,
+    AsJson,
+    Root,
+    RunId,
+    app,
+    print_json,
+)
 
 
 @app.command()
@@ -62,3 +74,59 @@ def diagnose(
         print(diagnosis_text(found))
     if found.divergence is not None:
         raise typer.Exit(DIVERGED)
+
+
+@app.command()
+def health(
+    source: Annotated[
+        str, typer.Argument(help="A run's id, or a checkpoint file: model.pt, model.safetensors.")
+    ],
+    step: Annotated[
+        int | None, typer.Option("--step", help="Of a run, the checkpoint; default: the newest.")
+    ] = None,
+    root: Root = ROOT,
+    as_json: AsJson = False,
+) -> None:
+    """Look into a saved state: what is not finite, too large, or unlike the other layers."""
+    from stabexp import api
+    from stabexp.diagnosis.health_text import health_text
+    from stabexp.records import to_json
+
+    found = api.health(source, step=step, root=root)
+    print_json(to_json(found)) if as_json else print(health_text(found))
+    if not found.healthy:
+        raise typer.Exit(FOUND)
+
+
+@app.command()
+def locate(
+    run_id: RunId,
+    root: Root = ROOT,
+    as_json: AsJson = False,
+) -> None:
+    """Name the operation and the line that made the first NaN or Inf of a run."""
+    from stabexp import api
+    from stabexp.diagnosis.origin_text import origin_text
+    from stabexp.records import to_json
+
+    found = api.locate(run_id, root=root)
+    print_json(to_json(found)) if as_json else print(origin_text(found))
+    if found.record.mismatch is not None:
+        raise typer.Exit(NOT_REPRODUCED)
+    if found.finding is None:
+        raise typer.Exit(NO_VERDICT)
+
+
+@app.command()
+def figures(
+    run_id: RunId,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for them; default: the run's own.")
+    ] = None,
+    root: Root = ROOT,
+) -> None:
+    """Draw the gradient of every layer over depth and over the steps."""
+    from stabexp import api
+
+    for file in api.figures(run_id, out=out, root=root):
+        print(file)

@@ -6,8 +6,20 @@ from typing import Annotated
 
 import typer
 
-from stabexp.cli.app import ROOT, AsJson, Root, RunId, app, console_of, print_json, say
+from stabexp.cli.app import (
+    FOUND,
+    ROOT,
+    AsJson,
+    Overrides,
+    Root,
+    RunId,
+    app,
+    console_of,
+    print_json,
+    say,
+)
 from stabexp.cli.bisecting import bisect_display, print_verdict, verdict_code
+from stabexp.errors import ConfigError
 
 
 @app.command()
@@ -42,21 +54,53 @@ def replay(
 
 @app.command()
 def check(
-    run_id: RunId,
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="Before training: the experiment file, train.py:train or package.module:train. "
+            "Afterwards: the run's id, or its beginning."
+        ),
+    ],
+    overrides: Overrides = None,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Before training: how many updates to try.")
+    ] = 8,
+    ranges: Annotated[
+        bool,
+        typer.Option(
+            "--ranges", help="Before training: show how far each module is from float16's ends."
+        ),
+    ] = False,
     root: Root = ROOT,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Examine a run that did not diverge and still is not what it should be."""
+    """Examine a training before it begins, or a run that is not what it should be."""
     from stabexp import api
     from stabexp.records import to_json
 
+    if api.is_setup(what):
+        from stabexp.preflight import preflight_text
+
+        found = api.check_setup(what, overrides or (), updates=steps)
+        if as_json:
+            print_json(to_json(found))
+        else:
+            print(preflight_text(found, ranges=ranges))
+        if not found.clean:
+            raise typer.Exit(FOUND)
+        return
+    if overrides:
+        raise ConfigError(
+            f"check: -o is for a training that has not begun, and {what!r} is neither an "
+            "experiment file nor train.py:train"
+        )
     with bisect_display(quiet=quiet) as progress:
-        verdict = api.check(run_id, root=root, progress=progress)
+        verdict = api.check(what, root=root, progress=progress)
     if as_json:
         print_json(to_json(verdict))
     else:
-        print_verdict(run_id, root)
+        print_verdict(what, root)
     if code := verdict_code(verdict):
         raise typer.Exit(code)
 

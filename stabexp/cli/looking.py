@@ -79,7 +79,7 @@ def schema() -> None:
 @app.command("list")
 def list_names(
     kind: Annotated[
-        str, typer.Argument(help="runs, tasks, detectors, monitors or interventions.")
+        str, typer.Argument(help="runs, tasks, detectors, monitors, interventions, stabilisers.")
     ] = "runs",
     root: Root = ROOT,
 ) -> None:

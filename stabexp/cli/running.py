@@ -57,7 +57,9 @@ def run(
         print_json(_run_facts(result))
     else:
         print_run(result, root)
-    if result.divergence is not None:
+        print_answer(result, root)
+    recovered = result.recovery is not None and result.recovery.status == "recovered"
+    if result.status != "finished" and not recovered:
         raise typer.Exit(DIVERGED)
 
 
@@ -65,15 +67,22 @@ def train_shown(
     what: Path | str | None, overrides: list[str], resume: str | None, root: Path, *, quiet: bool
 ) -> RunResult:
     from stabexp import api
+    from stabexp.bisection.trials import Progress
     from stabexp.records import StepRecord
     from stabexp.reporting.live import RunDisplay
 
     console = console_of(quiet=quiet)
     display: RunDisplay | None = None
     run_id = ""
+    progress = Progress(
+        started=lambda spec: console.print(f"  tried: {spec.reason}"),
+        note=lambda text: console.print(f"  {text}"),
+    )
 
     def on_start(directory: RunDirectory, experiment: Experiment) -> None:
         nonlocal display, run_id
+        if display is not None:  # that of the run which this one recovers
+            display.close()
         run_id = directory.run_id
         console.print(f"run {run_id}", style="bold")
         display = RunDisplay(console, steps=experiment.steps)
@@ -84,9 +93,13 @@ def train_shown(
 
     try:
         if resume is not None:
-            return api.resume(resume, root=root, on_step=on_step, on_start=on_start)
+            return api.resume(
+                resume, root=root, on_step=on_step, on_start=on_start, progress=progress
+            )
         assert what is not None
-        return api.run(what, overrides, root=root, on_step=on_step, on_start=on_start)
+        return api.run(
+            what, overrides, root=root, on_step=on_step, on_start=on_start, progress=progress
+        )
     except (KeyboardInterrupt, StabexpError) as error:
         if display is not None:
             display.close()
@@ -120,11 +133,27 @@ def print_run(result: RunResult, root: Path) -> None:
             f"{result.directory}; send it later with: stabexp sync{where} {result.run_id}"
         )
     found = result.divergence
+    if found is None and result.status == "failed":
+        print(f"{result.run_id}: memory ran out after {result.steps} steps")
+        return
     if found is None:
         print(f"{result.run_id}: trained {result.steps} steps, final loss {result.final_loss:.5g}")
         return
     print(
         f"{result.run_id}: DIVERGED at step {found.detected} (onset {found.onset}, "
-        f"{found.pattern.replace('_', ' ')})\n  {found.message}\n"
-        f"find out why: stabexp bisect{root_option(root)} {result.run_id}"
+        f"{found.pattern.replace('_', ' ')})\n  {found.message}"
     )
+    if result.verdict is None and result.recovery is None:
+        print(f"find out why: stabexp bisect{root_option(root)} {result.run_id}")
+
+
+def print_answer(result: RunResult, root: Path) -> None:
+    """Print what `on_divergence` made of it."""
+    if result.verdict is not None:
+        from stabexp.cli.bisecting import print_verdict
+
+        print_verdict(result.run_id, root)
+    if result.recovery is not None:
+        from stabexp.cli.recovering import print_recovery
+
+        print_recovery(result.recovery, root)

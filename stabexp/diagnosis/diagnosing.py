@@ -16,6 +16,7 @@ from stabexp.diagnosis.log import Log
 from stabexp.diagnosis.names import Quantity
 from stabexp.diagnosis.result import Check, Diagnosis, UsedCurve
 from stabexp.errors import ConfigError
+from stabexp.findings import UNKNOWN, findings_of, questions_of
 from stabexp.records import Divergence, StepRecord
 
 BEFORE = 10
@@ -48,6 +49,11 @@ def diagnose_log(
     known = {**scaled, **curves.settings, **settings}
     next_step, next_command = what_next(curves, diverged=found is not None)
     losses = curves.loss.points
+    view = (
+        opinion_of(records, found, known, limits_of(curves, known), interval=curves.interval)
+        if found
+        else None
+    )
     return Diagnosis(
         source=source,
         format=curves.format,
@@ -68,14 +74,18 @@ def diagnose_log(
         warnings=(*curves.warnings, *odd),
         checks=checks,
         settings=known,
-        opinion=(
-            opinion_of(records, found, known, limits_of(curves, known), interval=curves.interval)
-            if found
-            else None
-        ),
+        opinion=view,
         run_id=curves.recorded_by,
         next_step=next_step,
         next_command=next_command,
+        findings=findings_of(
+            records,
+            divergence=found,
+            settings=known,
+            opinion=None if view is None else (view.cause, view.reason),
+            run=curves.recorded_by or "RUN_ID",
+        ),
+        questions=questions_of(records, found, known, checkpoint=UNKNOWN) if found else (),
     )
 
 
@@ -87,6 +97,9 @@ def diagnose_records(
     settings: Mapping[str, Any],
     next_steps: Mapping[bool, tuple[str, str]],
     warnings: Sequence[str] = (),
+    checkpoint: int | None = None,
+    run: str = "",
+    told: Sequence[str] = (),
 ) -> Diagnosis:
     """Return what a run that stabexp recorded says, from every step of it.
 
@@ -97,6 +110,9 @@ def diagnose_records(
         settings: Its configuration.
         next_steps: Whether it diverged → what would prove the cause, and the command for it.
         warnings: What the user should know beside.
+        checkpoint: Step of the last good checkpoint, None when there is none.
+        run: The run in commands, with the options it needs.
+        told: What monitors and stabilisers said while it trained.
 
     Raises:
         ConfigError: If it has no steps.
@@ -109,6 +125,7 @@ def diagnose_records(
     known = {
         name: value for name, value in settings.items() if value is not None or name == "clip_norm"
     }
+    view = opinion_of(records, found, known, [UNPROVED]) if found else None
     return Diagnosis(
         source=source,
         format="stabexp run",
@@ -129,10 +146,21 @@ def diagnose_records(
         warnings=tuple(warnings),
         checks=tuple(Check(detector=detector.name, judged=True) for detector in detectors),
         settings=known,
-        opinion=opinion_of(records, found, known, [UNPROVED]) if found else None,
+        opinion=view,
         run_id=source,
         next_step=next_step,
         next_command=next_command,
+        findings=findings_of(
+            records,
+            divergence=found,
+            settings=known,
+            opinion=None if view is None else (view.cause, view.reason),
+            run=run or source,
+        ),
+        questions=questions_of(records, found, known, checkpoint=checkpoint, run=run or source)
+        if found
+        else (),
+        told=tuple(told),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from stabexp.findings import Finding, Question
 from stabexp.records import Cause, Divergence
 
 
@@ -78,3 +79,9 @@ class Diagnosis:
     """What would prove it, in a sentence."""
     next_command: str
     """What to type for that."""
+    findings: tuple[Finding, ...] = ()
+    """Symptoms with their figures, likely causes and next checks, the gravest first."""
+    questions: tuple[Question, ...] = ()
+    """The conservative questions, answered; empty for a healthy run."""
+    told: tuple[str, ...] = ()
+    """What monitors and stabilisers said while the run trained, oldest first."""

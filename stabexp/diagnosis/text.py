@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import textwrap
 
+from stabexp.diagnosis.findings_text import findings_lines
+from stabexp.diagnosis.findings_text import wrapped as _wrapped
 from stabexp.diagnosis.result import Diagnosis
 from stabexp.records import FAMILIES
 
-WIDTH = 100
 LISTED = 12
 """Unused curves that are named."""
 
@@ -42,6 +42,7 @@ def diagnosis_text(found: Diagnosis) -> str:
     for check in found.checks:
         word = "" if check.judged else "not applicable: "
         lines += _wrapped(f"  {check.detector}", f"  {word}{check.note}" if check.note else "")
+    lines += findings_lines(found)
     if found.opinion is not None:
         cause = found.opinion.cause
         named = f"{cause.replace('_', ' ')} (family: {FAMILIES[cause]})"
@@ -59,16 +60,3 @@ def _headline(found: Diagnosis) -> str:
         return f"diverged ({span})"
     end = "not finite" if math.isnan(found.last_loss) else f"{found.last_loss:.4g}"
     return f"no divergence found ({span}; the loss went from {found.first_loss:.4g} to {end})"
-
-
-def _wrapped(front: str, text: str) -> list[str]:
-    """Return a text behind `front`, its further lines below its first."""
-    if not text:
-        return [front]
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=front,
-        subsequent_indent=" " * min(len(front), 12),
-        break_long_words=False,
-    )

@@ -133,7 +133,12 @@ def _with_settings(
 def _as_file(document: Document, overrides: Sequence[str]) -> str:
     """Return the experiment file that would have said the same."""
     command = " ".join(shlex.join(command_for(document.name, overrides)).split())
-    return f"# {command}\n{as_yaml(guess(document.values), block=True)}"
+    return f"# {command}\n{as_file(document)}"
+
+
+def as_file(document: Document) -> str:
+    """Return a document as an experiment file."""
+    return as_yaml(guess(document.values), block=True)
 
 
 def command_for(name: str, overrides: Sequence[str]) -> tuple[str, ...]:

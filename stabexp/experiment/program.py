@@ -17,12 +17,13 @@ ENDLESS = 2**31 - 1
 """Planned steps of a run whose training function never told how long it means to go on."""
 
 
-def program(experiment: Experiment, *, base: Path) -> Any:
+def program(experiment: Experiment, *, base: Path, with_code: bool = True) -> Any:
     """Return the `training.Program` of an experiment. Imports torch.
 
     Args:
         experiment: What to train.
         base: Folder that relative file references start from: the experiment file's.
+        with_code: Whether to list the files of the user's own code, for a fingerprint.
 
     Raises:
         ConfigError: If the task or function cannot be loaded or its arguments are wrong.
@@ -61,7 +62,7 @@ def program(experiment: Experiment, *, base: Path) -> Any:
             train=functools.partial(function, **arguments),
             configuration=experiment.digest(),
             own_loop=True,
-            code=code_files(function),
+            code=code_files(function) if with_code else (),
         )
     assert experiment.task is not None
     assert experiment.optimizer is not None
@@ -72,7 +73,7 @@ def program(experiment: Experiment, *, base: Path) -> Any:
         train=train,
         describe=task.describe,
         configuration=experiment.digest(),
-        code=code_files(type(task)),
+        code=code_files(type(task)) if with_code else (),
     )
 
 

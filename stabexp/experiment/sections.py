@@ -34,6 +34,15 @@ def _listed(value: Any) -> Any:
     return {str(name): {} for name in value} if isinstance(value, list) else value
 
 
+def _measured(value: Any) -> Any:
+    """Let `standard` stand for what is in that preset, also as one name of several."""
+    if not isinstance(value, (str, list, dict)) or value == {"layers": {}}:
+        return value
+    from stabexp.monitors.presets import expanded  # imports torch
+
+    return expanded(value)
+
+
 def _readable_name(value: str) -> str:
     if not _NAME.match(value):
         raise ValueError(
@@ -179,14 +188,16 @@ class Experiment(Settings):
     checkpoint: CheckpointSettings = CheckpointSettings()
     """Saving the full state."""
 
-    monitors: Plugins = Field({"layers": {}})
-    """What to measure besides the standard figures: name → arguments."""
+    monitors: Annotated[Plugins, BeforeValidator(_measured)] = Field({"layers": {}})
+    """What to measure besides the standard figures: light, standard or full, or name → arguments;
+    `stabexp list monitors` has what each costs."""
 
     detectors: Plugins = Field({})
     """When the run counts as diverged: name → arguments. Empty takes the default set."""
 
-    on_divergence: Literal["stop"] = "stop"
-    """What to do when it diverged."""
+    on_divergence: Literal["stop", "bisect", "recover"] = "stop"
+    """What to do when it diverged: nothing more, find out why, or go on from the last good
+    checkpoint with what cures (then also when memory runs out)."""
 
     interventions: dict[str, float | int | str] = Field({})
     """Variable → dose, in force for the whole run; how a fix is applied to a `train` function."""

@@ -21,7 +21,9 @@ from stabexp.instruments.base import Watched
 Strength = Literal["certain", "suspicious"]
 
 _TORCH = str(Path(torch.__file__).parent)
-_OWN = tuple(str(Path(__file__).parents[1] / name) for name in ("instruments", "training"))
+_OWN = tuple(
+    str(Path(__file__).parents[1] / name) for name in ("instruments", "training", "preflight")
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,7 @@ class GradientScale(Rule):
 
     def _scaled(self, row: _Row) -> bool:
         """Return whether the loss was multiplied by a loss scale, the user's own or a scaler's."""
-        if self.ledger.scaler is not None:
+        if self.ledger.scaler is not None and self.ledger.scaler.is_enabled():
             return row.weight >= 2
         known = round(row.weight) in self.ledger.batch_sizes
         return row.weight >= 256 and math.log2(row.weight) % 1 == 0 and not known

@@ -154,6 +154,7 @@ class GradientLedger(Rule):
         if not isinstance(first, Tensor) or id(first) not in grads:
             return
         clipping = called_from("nn/utils/clip_grad.py") or called_from("training/boundary.py")
+        clipping &= "unscale" not in call.name  # scaler.step unscales what the loop has not
         if call.name in _NORMS:
             if called_from("training/boundary.py"):  # our own measurement
                 return

@@ -52,6 +52,10 @@ class Intervention(Component):
         """Return whether the learning rate stays what it was before the first replayed step."""
         return False
 
+    def sets_rate(self) -> bool:
+        """Return whether `lr_scale` is the rate itself: the first group's, others in proportion."""
+        return False
+
     def weight_decay_scale(self) -> float:
         """Return the factor on every parameter group's weight decay."""
         return 1.0

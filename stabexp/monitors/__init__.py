@@ -6,22 +6,41 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabexp.config import Component, component
+from stabexp.monitors.activations import Activations
+from stabexp.monitors.attention import Attention
 from stabexp.monitors.base import Measurements, Monitor
+from stabexp.monitors.batch_size import BatchSize
+from stabexp.monitors.gradients import Gradients
 from stabexp.monitors.half_range import HalfRange
 from stabexp.monitors.layers import Layers
+from stabexp.monitors.loss_curve import LossCurve
+from stabexp.monitors.loss_scale import LossScale
+from stabexp.monitors.moments import Moments
+from stabexp.monitors.normalisation import Normalisation
+from stabexp.monitors.ranks import Ranks
+from stabexp.monitors.resources import Resources
+from stabexp.monitors.updates import Updates
+from stabexp.monitors.weights import Weights
 
-MONITORS: dict[str, type[Component]] = {"layers": Layers, "half_range": HalfRange}
+MONITORS: dict[str, type[Component]] = {
+    "layers": Layers,
+    "gradients": Gradients,
+    "weights": Weights,
+    "updates": Updates,
+    "activations": Activations,
+    "attention": Attention,
+    "normalisation": Normalisation,
+    "moments": Moments,
+    "loss_curve": LossCurve,
+    "loss_scale": LossScale,
+    "batch_size": BatchSize,
+    "resources": Resources,
+    "ranks": Ranks,
+    "half_range": HalfRange,
+}
 DEFAULT_MONITORS: tuple[str, ...] = ("layers",)
 
-__all__ = [
-    "DEFAULT_MONITORS",
-    "MONITORS",
-    "HalfRange",
-    "Layers",
-    "Measurements",
-    "Monitor",
-    "build",
-]
+__all__ = ["DEFAULT_MONITORS", "MONITORS", "Measurements", "Monitor", "build"]
 
 
 def build(monitors: Mapping[str, Any]) -> tuple[Monitor, ...]:

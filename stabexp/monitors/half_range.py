@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from pydantic import PrivateAttr
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from stabexp.monitors.base import Measurements, Monitor
 
@@ -26,7 +27,7 @@ class HalfRange(Monitor):
     _handles: list[Any] = PrivateAttr(default_factory=list)
     _largest: list[Tensor] = PrivateAttr(default_factory=list)
 
-    def attach(self, model: nn.Module) -> None:
+    def attach(self, model: nn.Module, optimizers: Sequence[Optimizer] = ()) -> None:
         for module in model.modules():
             self._handles.append(module.register_forward_hook(self._watch))
 
@@ -44,7 +45,7 @@ class HalfRange(Monitor):
     def before_update(
         self, parameters: Sequence[nn.Parameter], gradient_norms: Tensor
     ) -> Measurements:
-        measured: dict[str, Tensor] = {}
+        measured: dict[str | tuple[str, ...], Tensor] = {}
         if self._largest:
             largest = torch.stack([value.cpu() for value in self._largest])
             finite = torch.isfinite(largest)

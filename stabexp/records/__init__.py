@@ -7,6 +7,7 @@ version and compared. Nothing here computes.
 from __future__ import annotations
 
 from stabexp.records.plain import from_json, to_json
+from stabexp.records.recoveries import IncidentKind, Recovery, RecoveryAction, RemedyName
 from stabexp.records.steps import CheckpointInfo, Divergence, Pattern, StepRecord
 from stabexp.records.trials import Change, Outcome, Role, TrialRecord, TrialSpec
 from stabexp.records.verdicts import (
@@ -35,8 +36,12 @@ __all__ = [
     "Divergence",
     "Evidence",
     "Hypothesis",
+    "IncidentKind",
     "Outcome",
     "Pattern",
+    "Recovery",
+    "RecoveryAction",
+    "RemedyName",
     "Role",
     "RuledOut",
     "RunResult",

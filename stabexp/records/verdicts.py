@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from stabexp.records.recoveries import Recovery
 from stabexp.records.steps import Divergence
 
 Cause = Literal[
@@ -187,7 +188,7 @@ class RunResult:
 
     run_id: str
     directory: Path
-    status: Literal["finished", "diverged"]
+    status: Literal["finished", "diverged", "failed"]
     steps: int
     """Updates made, in all."""
     final_loss: float
@@ -198,3 +199,7 @@ class RunResult:
     tracking_uri: str
     notices: tuple[str, ...] = ()
     """What did not go as planned without ending the run, one sentence each."""
+    verdict: Verdict | None = None
+    """Why it diverged, where `on_divergence: bisect` asked for it."""
+    recovery: Recovery | None = None
+    """What was done about it, where `on_divergence: recover` asked for it."""

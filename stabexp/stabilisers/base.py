@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from stabexp.config import Component
@@ -20,10 +21,18 @@ from stabexp.records import StepRecord
 class Stabiliser(Component):
     """Does one thing for a training's stability for as long as it lasts.
 
-    Order of calls: attach · [load_state_dict] · for every (micro-)batch: batch_begins, [logged],
-    batch_ends · at every update: factors, skips_update, clip_norm, lr_scale · after every step:
-    measured, after_step, wants_snapshot, drain_events · detach.
+    Order of calls: plan · attach · [load_state_dict] · for every (micro-)batch: batch_begins,
+    [logged], batch_ends · at every update: factors, skips_update, clip_norm, lr_scale · after every
+    step: measured, after_step, wants_snapshot, drain_events · detach.
     """
+
+    def plan(self, *, steps: int | None, scaler: GradScaler | None) -> None:
+        """Get to know what the training is to be.
+
+        Args:
+            steps: Updates of the whole training, None while not known.
+            scaler: What scales the loss, the loop's own or `run.scaler()`'s.
+        """
 
     def attach(self, model: nn.Module, optimizers: Sequence[Optimizer], *, step: int) -> None:
         """Get to know the training, whose state is that of `step`.

@@ -38,14 +38,16 @@ class CheckpointStore:
         directory: Path,
         *,
         keep: int = 3,
+        first: int = 0,
         on_error: Callable[[CheckpointError], None] | None = None,
     ) -> None:
         """Name the directory; nothing is created or cleaned before the first `save`.
 
         Args:
             directory: Where the checkpoints are.
-            keep: How many of the last ones to keep. The one of step 0, protected ones, and the
+            keep: How many of the last ones to keep. The first one, protected ones, and the
                 newest finite one are kept besides.
+            first: The step with which the run begins, which is not 0 where it goes on from another.
             on_error: Told, in the calling thread at the next `save`, `flush` or `close`, that a
                 write failed; training goes on. Without it those calls raise the error.
         """
@@ -53,6 +55,7 @@ class CheckpointStore:
             raise ValueError(f"keep: {keep} is too few; keep at least 1 checkpoint")
         self.directory = directory
         self.keep = keep
+        self.first = first
         self.failure: CheckpointError | None = None
         """The last write that failed, None when all went well."""
         self._on_error = on_error
@@ -260,7 +263,8 @@ class CheckpointStore:
 
     def _prune(self) -> None:
         written = self._index.in_order_written()
-        kept = {0, *(info.step for info in written[-self.keep :]), *self._index.protected()}
+        kept = {0, self.first, *self._index.protected()}
+        kept |= {info.step for info in written[-self.keep :]}
         kept |= {info.step for info in [info for info in written if info.finite][-1:]}
         for info in written:
             if info.step not in kept:

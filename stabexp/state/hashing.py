@@ -7,7 +7,7 @@ step: one number on the parameters' own device, that nothing has to wait for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import zip_longest
 from typing import Any
@@ -84,8 +84,14 @@ def _element_difference(left: Tensor, right: Tensor) -> str:
     )
 
 
-_WORDS = 1 << 20
-"""8-byte words taken at once: bounds the working memory to 8 MiB, and to 16 MiB on a GPU."""
+_WORDS = {"cpu": 1 << 16}
+"""8-byte words taken at once. On a CPU as many as stay in its cache from one pass to the next."""
+
+_WORDS_ELSEWHERE = 1 << 20
+"""On a GPU, where starting an operation costs more than memory does: 16 MiB of working memory."""
+
+_LARGE = 1 << 13
+"""Bytes from which on a tensor is not worth copying to others."""
 
 
 @torch.no_grad()
@@ -102,54 +108,70 @@ def parameter_digest(tensors: Iterable[Tensor]) -> Tensor:
     """
     groups: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
-        groups.setdefault(tensor.device, []).append(_bytes(tensor))
-    sums = [
-        _weighted(torch.cat(chunk), device)
-        for device, pieces in groups.items()
-        for chunk in _chunks(pieces, 8 * _WORDS)
-    ]
+        groups.setdefault(tensor.device, []).append(tensor)
+    sums = [part for device, group in groups.items() for part in _weighted(group, device)]
     if not sums:
         return torch.zeros((), dtype=torch.int64)
     first = sums[0].device
     total = sums[0]
     if len(sums) > 1:
         stacked = torch.stack([part.to(first, non_blocking=True) for part in sums])
-        # From the far end, so that no chunk's factor equals that of its words.
-        total = (stacked * _factors(first).flip(0)[: len(sums)]).sum()
+        total = (stacked * _factors(first, len(sums), _FOR_CHUNKS)).sum()
     return total
 
 
-def _weighted(data: Tensor, device: torch.device) -> Tensor:
+def _weighted(tensors: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
+    """Yield the weighted sum of each chunk of the bytes, 0-d."""
+    limit = _WORDS.get(device.type, _WORDS_ELSEWHERE)
+    factors = _factors(device, limit, _FOR_WORDS)
+    room = torch.empty(limit, dtype=torch.int64, device=device)
+    for words in _chunks(tensors, limit):
+        size = words.numel()
+        # A product keeps nothing of the factor beyond the sign bit it is multiplied with: two
+        # flipped signs would cancel. So the high bits are mixed into the low ones first.
+        mixed = torch.bitwise_right_shift(words, 40, out=room[:size]).bitwise_xor_(words)
+        # CUDA has no integer dot product; on a CPU it saves writing the products to memory.
+        cpu = device.type == "cpu"
+        yield torch.dot(mixed, factors[:size]) if cpu else (mixed * factors[:size]).sum()
+
+
+def _chunks(tensors: Iterable[Tensor], limit: int) -> Iterator[Tensor]:
+    """Yield the bytes as 64-bit words: of a large tensor as they lie, of small ones together."""
+    small: list[Tensor] = []
+    held = 0
+    for tensor in tensors:
+        size = tensor.numel() * tensor.element_size()
+        if size >= _LARGE and size % 8 == 0:
+            flat = tensor.detach().reshape(-1)
+            if flat.storage_offset() * flat.element_size() % 8:
+                flat = flat.clone()
+            words = flat.view(torch.int64)
+            yield from (words,) if words.numel() <= limit else torch.split(words, limit)
+        elif size:
+            rest = _bytes(tensor)
+            while held + rest.numel() >= 8 * limit:
+                yield _together([*small, rest[: 8 * limit - held]])
+                rest, small, held = rest[8 * limit - held :], [], 0
+            small.append(rest)
+            held += rest.numel()
+    if held:
+        yield _together(small)
+
+
+def _together(pieces: Sequence[Tensor]) -> Tensor:
+    data = torch.cat(list(pieces))
     if data.numel() % 8:
         data = torch.cat([data, data.new_zeros(8 - data.numel() % 8)])
-    words = data.view(torch.int64)
-    # A product keeps nothing of the factor beyond the sign bit it is multiplied with: two flipped
-    # signs would cancel. So the high bits are added to the low ones first.
-    words += words >> 40
-    factors = _factors(device)[: words.numel()]
-    # CUDA has no integer dot product; on a CPU it saves writing the products to memory.
-    return torch.dot(words, factors) if device.type == "cpu" else (words * factors).sum()
+    return data.view(torch.int64)
 
 
-def _chunks(pieces: Iterable[Tensor], limit: int) -> Iterator[list[Tensor]]:
-    """Yield the bytes in order, in lists of `limit` bytes in all, the last one shorter."""
-    chunk: list[Tensor] = []
-    room = limit
-    for piece in pieces:
-        rest = piece
-        while rest.numel() >= room:
-            yield [*chunk, rest[:room]]
-            rest, chunk, room = rest[room:], [], limit
-        if rest.numel():
-            chunk.append(rest)
-            room -= rest.numel()
-    if chunk:
-        yield chunk
+_FOR_WORDS, _FOR_CHUNKS = 0x5EED, 0xC4A9
+"""Streams that the factors are drawn from: a chunk's must not equal one of its words'."""
 
 
 @cache
-def _factors(device: torch.device) -> Tensor:
-    """Return the fixed odd numbers, shape (_WORDS,), drawn from a stream of their own."""
-    generator = torch.Generator().manual_seed(0x5EED)
-    numbers = torch.randint(-(2**63), 2**63 - 1, (_WORDS,), generator=generator)
+def _factors(device: torch.device, count: int, stream: int) -> Tensor:
+    """Return fixed odd numbers, shape (count,), drawn from a stream of their own."""
+    generator = torch.Generator().manual_seed(stream)
+    numbers = torch.randint(-(2**63), 2**63 - 1, (count,), generator=generator)
     return (numbers | 1).to(device)

@@ -16,6 +16,9 @@ from stabexp.tracking.upload_state import read_uploads
 DEFAULT_ROOT = Path("stabexp_runs")
 """Where runs are kept unless told otherwise, relative to the working directory."""
 
+RECOVERED = "-recovery-"
+"""In the id of a run that goes on from another: the other's id comes before it, a number after."""
+
 
 def new_run_id(name: str) -> str:
     """Return a fresh local id: the name as a file name, and 6 hexadecimal digits."""
@@ -51,17 +54,20 @@ def list_runs(root: Path = DEFAULT_ROOT) -> list[RunDirectory]:
     return sorted(runs, key=lambda run: (run.created, run.run_id))
 
 
-def find_run(run_id: str, root: Path = DEFAULT_ROOT) -> RunDirectory:
+def find_run(run_id: str, root: Path | str = DEFAULT_ROOT) -> RunDirectory:
     """Return the run with this local id, or whose id begins so, or which MLflow knows by this id.
 
     Raises:
         RunNotFoundError: If there is none, or more than one.
         TrackingError: If its manifest is damaged.
     """
+    root = Path(root)
     names = sorted(file.parent.name for file in (root / "runs").glob("*/run.json"))
     if run_id in names:
         return RunDirectory.open(run_path(run_id, root))
     matches = [name for name in names if run_id and name.startswith(run_id)]
+    if len(matches) > 1:  # a run and those that recovered it begin alike: it is the run
+        matches = [name for name in matches if RECOVERED not in name] or matches
     if len(matches) == 1:
         return RunDirectory.open(run_path(matches[0], root))
     if matches:

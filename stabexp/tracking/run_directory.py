@@ -260,14 +260,15 @@ class RunDirectory:
         Raises:
             TrackingError: If it is missing or outside the directory.
         """
+        home = Path(os.path.normpath(self.path))
         path = Path(os.path.normpath(self.path / file))
-        if not path.is_relative_to(self.path):
+        if not path.is_relative_to(home):
             raise TrackingError(
                 f"{path}: outside the run directory {self.path}; copy it there first"
             )
         if not path.exists():
             raise TrackingError(f"{path}: no such file; write it before adding it")
-        self._post("artifact", file=path.relative_to(self.path).as_posix(), to=to)
+        self._post("artifact", file=path.relative_to(home).as_posix(), to=to)
 
     def set_note(self, markdown: str) -> None:
         """Set the description MLflow shows on top of the run's page, cut to `NOTE_LIMIT`."""

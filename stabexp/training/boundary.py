@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 import struct
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,71 +18,14 @@ from torch import Tensor, nn
 
 from stabexp.errors import NotReplayableError
 from stabexp.monitors import Monitor
+from stabexp.monitors.layer_groups import LayerGroups
 from stabexp.records import StepRecord
 from stabexp.state.hashing import parameter_digest
 from stabexp.training.changes import Changes
 from stabexp.training.clip_watch import ClipWatch, clip_coefficient
+from stabexp.training.measured import Measured, to_host
 from stabexp.training.stabilising import Stabilising
 from stabexp.training.update_watch import UpdateWatch, norms
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What one update showed, on the host."""
-
-    lr: float
-    loss: float
-    grad_norm: float
-    clip_coefficient: float
-    update_ratio: float
-    param_norm: float
-    skipped: bool
-    nonfinite_grads: int
-    nonfinite_params: int
-    digest: str
-    metrics: Mapping[str, float]
-
-
-def step_record(
-    measured: Measured,
-    *,
-    step: int,
-    position: int,
-    sample_ids: Sequence[int],
-    batch_size: int,
-    loss_scale: float | None,
-    seconds: float,
-) -> StepRecord:
-    """Return the record of an update from what was measured of it."""
-    layers: dict[str, dict[str, float]] = {}
-    metrics: dict[str, float] = {}
-    for name, value in measured.metrics.items():
-        if name.startswith("layers/"):
-            layer, _, kind = name.removeprefix("layers/").rpartition("/")
-            layers.setdefault(layer, {})[kind] = value
-        else:
-            metrics[name] = value
-    return StepRecord(
-        step=step,
-        time=time.time(),
-        loss=measured.loss,
-        lr=measured.lr,
-        grad_norm=measured.grad_norm,
-        clip_coefficient=measured.clip_coefficient,
-        update_ratio=measured.update_ratio,
-        param_norm=measured.param_norm,
-        loss_scale=loss_scale,
-        skipped=measured.skipped,
-        nonfinite_grads=measured.nonfinite_grads,
-        nonfinite_params=measured.nonfinite_params,
-        position=position,
-        batch_size=batch_size,
-        sample_ids=tuple(sample_ids),
-        seconds=seconds,
-        digest=measured.digest,
-        layers=layers or None,
-        metrics=metrics,
-    )
 
 
 class Boundary:
@@ -130,12 +71,13 @@ class Boundary:
         self._watches = [UpdateWatch(each, self._changes.update_of(each)) for each in several]
         self._by_optimizer = {id(watch.optimizer): watch for watch in self._watches}
         self._device = self._watches[0].device
-        self._values: dict[str, Tensor] = {}
+        self._layers = LayerGroups(model)
+        self._values: dict[str | tuple[str, ...], Tensor] = {}
         self._stepped: list[UpdateWatch] = []
         self._parameter_norms: Tensor | None = None
         self._digest: Tensor | None = None
         for monitor in monitors:
-            monitor.attach(model)
+            monitor.attach(model, several)
         self._handles = [
             handle
             for each in several
@@ -172,6 +114,9 @@ class Boundary:
         self._stepped = []
         for watch in self._watches:
             watch.forget()
+        for monitor in self.monitors:
+            if step % monitor.every == 0:
+                monitor.step_begins()
 
     @property
     def parameters(self) -> list[Tensor]:
@@ -302,7 +247,7 @@ class Boundary:
         self._digest = parameter_digest(parameters)
         for monitor in self.monitors:
             if self.step % monitor.every == 0:
-                self._values |= monitor.after_update()
+                self._values |= monitor.after_update(parameters, self._parameter_norms)
         self.updated = True
 
     def fetch(self, loss: Tensor, metrics: Mapping[str, Tensor]) -> Measured:
@@ -311,7 +256,7 @@ class Boundary:
         assert self._parameter_norms is not None
         stepped = self._stepped
         gradients = [w.gradient_norms for w in stepped if w.gradient_norms is not None]
-        values = {
+        values: dict[Any, Tensor] = {
             "loss": loss,
             "grad_norm": self._together([part.norm() for part in gradients]),
             "param_norm": self._parameter_norms.norm(),
@@ -330,16 +275,12 @@ class Boundary:
         values |= self._values | dict(metrics)
         if self._stabilising:
             values |= self._stabilising.measured()
-        floats = torch.stack(
-            [value.detach().to(self._device, torch.float64) for value in values.values()]
-        )
-        # Doubles travel as their bits, so that the integer digest can come along.
-        bits = torch.cat([floats.view(torch.int64), self._digest.reshape(1)]).tolist()
-        numbers = struct.unpack(f"={len(values)}d", struct.pack(f"={len(values)}q", *bits[:-1]))
-        found = dict(zip(values, numbers, strict=True))
+        found, digest = to_host(values, self._digest, self._device)
         (loss_bits,) = struct.unpack("=q", struct.pack("=d", found["loss"]))
         grad_norm, param_norm = found.pop("grad_norm"), found.pop("param_norm")
         update_ratio = found.pop("update_ratio", 0.0)
+        if grad_norm - grad_norm != 0 or param_norm - param_norm != 0:
+            found |= self._where_nonfinite()
         return Measured(
             lr=float(self._rate()),
             loss=found.pop("loss"),
@@ -352,9 +293,30 @@ class Boundary:
             or (self.scaler is not None and grad_norm - grad_norm != 0 and update_ratio == 0),
             nonfinite_grads=sum(_count_nonfinite(grad_norm, part) for part in gradients),
             nonfinite_params=_count_nonfinite(param_norm, self._parameter_norms),
-            digest=f"{(bits[-1] ^ (loss_bits * 31)) & (2**64 - 1):016x}",
+            digest=f"{(digest ^ (loss_bits * 31)) & (2**64 - 1):016x}",
             metrics=found,
         )
+
+    def recorded(self, record: StepRecord, history: Sequence[StepRecord]) -> dict[str, float]:
+        """Return what monitors make of a record and those before it."""
+        found: dict[str, float] = {}
+        for monitor in self.monitors:
+            if record.step % monitor.every == 0:
+                found |= monitor.recorded(record, history)
+        return found
+
+    def _where_nonfinite(self) -> dict[str, float]:
+        """Count, for each layer, the tensors whose norm is not finite; waits for the device."""
+        looked = [(w.looked, w.gradient_norms) for w in self._stepped]
+        found = [("nonfinite_weights", self.parameters, self._parameter_norms)]
+        found += [("nonfinite_grads", parameters, norms) for parameters, norms in looked]
+        counts: dict[str, float] = {}
+        for kind, parameters, lengths in found:
+            for place in [] if lengths is None else (~torch.isfinite(lengths)).nonzero().tolist():
+                layer = self._layers.layer_of(parameters[place[0]])
+                name = f"layers/{layer}/{kind}"
+                counts[name] = counts.get(name, 0.0) + 1
+        return counts
 
     def _rate(self) -> Any:
         """Return the rate of the first optimizer that stepped, in the order they were given."""

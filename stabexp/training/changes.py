@@ -18,9 +18,9 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from stabexp.interventions import Intervention, OptimizerState
+from stabexp.stabilisers.exact_modules import ExactModules
 from stabexp.training.changes_inputs import with_standard_inputs
 from stabexp.training.changes_loss import LossClamp
-from stabexp.training.changes_modules import ExactModules
 from stabexp.training.changes_state import empty_state
 from stabexp.training.changes_update import UpdateChanges
 

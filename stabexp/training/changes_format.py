@@ -19,8 +19,8 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from stabexp.errors import NotReplayableError
+from stabexp.stabilisers.exact_modules import HALF, mapped
 from stabexp.state.module_state import uncompiled
-from stabexp.training.changes_modules import HALF, mapped
 
 
 class WeightFormat:

@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 
 from stabexp.errors import ConfigError
 from stabexp.interventions import Intervention, OptimizerOptions
+from stabexp.stabilisers.exact_modules import longest_match, named
 from stabexp.state.module_state import uncompiled
-from stabexp.training.changes_modules import longest_match, named
 from stabexp.training.changes_state import KeptState
 
 Group = dict[str, Any]
@@ -29,6 +29,7 @@ class UpdateChanges:
     def __init__(self, interventions: Sequence[Intervention]) -> None:
         self._interventions = interventions
         self._holds = any(item.holds_rate() for item in interventions)
+        self._sets = any(item.sets_rate() for item in interventions)
         self._keeps = any(item.keeps_optimizer_state() for item in interventions)
         self._decay = math.prod(item.weight_decay_scale() for item in interventions)
         self._gradient = math.prod(item.gradient_scale() for item in interventions)
@@ -59,6 +60,9 @@ class UpdateChanges:
                 self._factors[parameter] = self._factors.get(parameter, 1.0) * factor
         if self._holds:  # a schedule may write into a rate that is a tensor
             self._held = [_own_value(group["lr"]) for group in optimizer.param_groups]
+        if self._sets:
+            own = [_configured_rate(group) for group in optimizer.param_groups]
+            self._held = [rate / own[0] if own[0] > 0 else 1.0 for rate in own]
         if self._keeps:
             self._kept = KeptState(optimizer)
 
@@ -111,11 +115,12 @@ class UpdateChanges:
             self._kept.remember()
 
     def _rate(self, index: int, group: Group, lr_scale: float) -> Any:
-        rate = self._held[index] if index < len(self._held) else group["lr"]
+        later = 1.0 if self._sets else group["lr"]
+        rate = self._held[index] if index < len(self._held) else later
         return rate if lr_scale == 1.0 else rate * lr_scale
 
     def _lend_groups(self, optimizer: Optimizer, lr_scale: float) -> None:
-        plain = lr_scale == 1.0 and self._decay == 1.0 and not self._holds and not self._left_out
+        plain = lr_scale == 1.0 and self._decay == 1.0 and not self._held and not self._left_out
         if plain and not self._options and not self._factors:
             return
         lent: list[tuple[Group, Group, Group]] = []
@@ -162,6 +167,11 @@ def _check_option(optimizer: Optimizer, option: str, value: Any) -> None:
         f"interventions: {type(optimizer).__name__} has no option '{option}' of this form, so it "
         "cannot be replaced; leave this change out"
     )
+
+
+def _configured_rate(group: Group) -> float:
+    """Return a group's rate as configured; a schedule with a warmup has scaled it down by now."""
+    return float(group["initial_lr"] if "initial_lr" in group else group["lr"])
 
 
 def _own_value(value: Any) -> Any:

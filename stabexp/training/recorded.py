@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from stabexp.errors import CheckpointError, TrackingError, TrainingError
+from stabexp.monitors.alarms import AlarmWatch
 from stabexp.records import Divergence, RunResult, StepRecord, to_json
 from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.fingerprint import environment
 from stabexp.tracking.run_directory import DIVERGENCE, EVENTS, RunDirectory
 from stabexp.training.execute import execute, fingerprint_of
 from stabexp.training.fork import Fork
+from stabexp.training.forked import fork_step
 from stabexp.training.run import Run
 from stabexp.training.seen import LOOP, ramp
 from stabexp.training.settings import Program
@@ -24,10 +26,12 @@ def train_recorded(
     *,
     on_step: Callable[[StepRecord], None] | None,
     resumed: bool = False,
+    on_end: Callable[[], object] = lambda: None,
 ) -> RunResult:
     """Train, from the start or from the newest checkpoint, and record all of it in `directory`.
 
-    Sending it to MLflow is somebody else's work, so the result is not yet delivered.
+    Sending it to MLflow is somebody else's work, so the result is not yet delivered. `on_end` is
+    called when all is recorded, just before the run counts as finished.
 
     Raises:
         TrainingError: If the training code raised; what was recorded until then is kept.
@@ -40,14 +44,21 @@ def train_recorded(
     store = CheckpointStore(
         directory.directory("checkpoints"),
         keep=settings.checkpoint_keep,
+        first=fork_step(directory),
         on_error=lambda error: notices.append(f"a checkpoint could not be written: {error}"),
     )
     fork = _newest(directory, store, settings.checkpoint_every, notices) if resumed else None
     if resumed:
         directory.rewind(fork.step if fork is not None else 0)
 
+    alarms = AlarmWatch()
+    for record in directory.read_steps() if resumed else ():
+        alarms.see(record)
+
     def record_step(record: StepRecord) -> None:
         directory.log_step(record)
+        for alarm in alarms.see(record):
+            directory.log_event(alarm.to_event())
         if on_step is not None:
             on_step(record)
 
@@ -82,6 +93,8 @@ def train_recorded(
             ) from error
         raise
     store.close()
+    for alarm in alarms.close():
+        directory.log_event(alarm.to_event())
     _publish(directory, handle, trivial_loss)
     last = handle.last_record
     found = handle.divergence
@@ -101,6 +114,7 @@ def train_recorded(
         directory.set_note(_divergence_note(directory, found))
     else:
         directory.set_tags({"stabexp.status": "healthy", "mlflow.runColor": "#2e7d32"})
+    on_end()
     directory.finish("FAILED" if found is not None else "FINISHED")
     return RunResult(
         run_id=directory.run_id,
@@ -112,7 +126,7 @@ def train_recorded(
         seconds=time.monotonic() - started,
         delivered=False,
         tracking_uri=directory.manifest.tracking_uri,
-        notices=tuple(dict.fromkeys([*notices, *handle.notices])),
+        notices=tuple(dict.fromkeys([*notices, *handle.notices, *alarms.notices()])),
     )
 
 
@@ -140,7 +154,7 @@ def _newest(
     killed in the moment of its divergence still ends there.
     """
     records = directory.read_steps()
-    last = records[-1].step if records else 0
+    last = max(records[-1].step if records else 0, fork_step(directory))
     saved = [info for info in store.infos() if info.step <= last]
     newest = store.newest_usable(at_or_before=last)
     if newest is None:

@@ -2,11 +2,10 @@
 
 The loop is the user's. `run.steps(...)` yields batches, `run.log(loss)` names the loss, and between
 the two the optimizer boundary measures and, in a replay, changes one thing. When the loop asks for
-the next batch after an update, the step is complete: it is recorded, judged, and where due a
-checkpoint is taken.
+the next batch after an update, the step is recorded, judged, and where due a checkpoint is taken.
 
-A trainer that owns its loop says the same with five calls: `begin`, `begin_step`, `batch`, `log`,
-`end_step`. `steps` is made of them.
+A trainer that owns its loop calls what `steps` is made of: `begin`, `begin_step`, `batch`, `log`
+and `end_step`.
 """
 
 from __future__ import annotations
@@ -312,6 +311,7 @@ class Run:
             self._snapshot = None
         elif self._keeper.keep_saving:
             self._save()
+        self._hooks.stabilising.plan(steps=self.planned_steps, scaler=self.parts.scaler)
         self._hooks.put_up(
             self.parts,
             step=self.step,
@@ -328,7 +328,7 @@ class Run:
         """
         ids = () if self._data is None else self._data.use()
         samples = 0 if self._data is None or self._data.numbers_batches else len(ids)
-        self._ledger.add_batch(ids, samples or batch_length(batch))
+        self._ledger.add_batch(ids, samples, batch_length(batch))
         with self._hooks.around(batch, step=self.step, ids=ids) as changed:
             yield changed
 

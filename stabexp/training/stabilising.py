@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from stabexp.records import StepRecord
@@ -25,6 +26,11 @@ class Stabilising:
 
     def __bool__(self) -> bool:
         return bool(self._all)
+
+    def plan(self, *, steps: int | None, scaler: GradScaler | None) -> None:
+        """Tell them what the training is to be."""
+        for each in self._all:
+            each.plan(steps=steps, scaler=scaler)
 
     def attach(self, model: nn.Module, optimizers: Sequence[Optimizer], *, step: int) -> None:
         """Let them get to know the training, and go on from the state that was loaded."""

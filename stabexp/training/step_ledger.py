@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ from torch import Tensor
 from stabexp import detectors as detection
 from stabexp.errors import TrainingError
 from stabexp.records import Divergence, StepRecord
-from stabexp.training.boundary import Boundary, step_record
+from stabexp.training.boundary import Boundary
+from stabexp.training.measured import step_record
 
 PATIENCE = 1024
 """Batches without an update after which a loop is taken for one that never updates."""
@@ -40,7 +42,7 @@ class StepLedger:
         self._losses: list[Tensor] = []
         self._metrics: dict[str, Tensor] = {}
         self._ids: list[int] = []
-        self._samples = 0
+        self._samples = self._rows = 0
         self._clock = time.perf_counter()
         self.history: list[StepRecord] = list(before)
         self.batches = 0
@@ -58,10 +60,17 @@ class StepLedger:
         self._losses.append(loss.clone())
         self._metrics |= {name: value.clone() for name, value in metrics.items()}
 
-    def add_batch(self, ids: Sequence[int], samples: int) -> None:
-        """Add a batch that is used now."""
+    def add_batch(self, ids: Sequence[int], samples: int, rows: int) -> None:
+        """Add a batch that is used now.
+
+        Args:
+            ids: Its samples in the dataset.
+            samples: How many were read for it, 0 when that is not known.
+            rows: Length of its first tensor, 0 without one: a collator may have dropped some.
+        """
         self._ids += ids
-        self._samples += samples
+        self._samples += samples or rows
+        self._rows += rows
         self.batches += 1
 
     def record(
@@ -89,12 +98,16 @@ class StepLedger:
             seconds=now - self._clock,
         )
         self._clock = now
+        if self._rows not in {0, self._samples}:
+            record = replace(record, metrics={**record.metrics, "batch/rows": float(self._rows)})
+        if seen := boundary.recorded(record, self.history):
+            record = replace(record, metrics={**record.metrics, **seen})
         self.largest = max(self.largest, (self._samples, self.batches))
         self._remember(record)
         if self._on_step is not None:
             self._on_step(record)
         self._losses, self._metrics, self._ids = [], {}, []
-        self._samples = self.batches = 0
+        self._samples = self._rows = self.batches = 0
         return record
 
     def judge(self) -> Divergence | None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from stabexp.errors import NotReplayableError
-from stabexp.training.changes_modules import HALF
+from stabexp.stabilisers.exact_modules import HALF
 from stabexp.training.changes_update import UpdateChanges
 from stabexp.training.clip_watch import clip_coefficient
 

@@ -13,6 +13,7 @@ from stabexp.detectors import DETECTORS
 from stabexp.instruments import INSTRUMENTS
 from stabexp.interventions import INTERVENTIONS
 from stabexp.monitors import MONITORS
+from stabexp.stabilisers import STABILISERS
 from stabexp.tasks import TASKS, task_class
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +35,7 @@ PLUGINS = [
         "instruments": {name: instrument_class(name) for name in INSTRUMENTS},
         "interventions": INTERVENTIONS,
         "monitors": MONITORS,
+        "stabilisers": STABILISERS,
         "tasks": {name: task_class(name) for name in TASKS},
     }.items()
     for name, cls in table.items()

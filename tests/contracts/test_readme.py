@@ -57,7 +57,7 @@ def test_every_command_it_names_exists():
         for command in app.registered_commands
         if command.callback
     }
-    named = set(re.findall(r"(?:^|`|&& )stabexp ([a-z]+)", TEXT, re.MULTILINE))
+    named = set(re.findall(r"(?:^|`|&& )stabexp ([a-z-]+)", TEXT, re.MULTILINE))
     assert named - known == set()
     assert {"run", "bisect", "log", "ui", "sync", "list", "schema"} <= named
 

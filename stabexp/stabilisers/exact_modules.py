@@ -27,8 +27,12 @@ WHOLE = "*"
 """The name of the model itself."""
 
 
-def named(model: nn.Module, name: str, *, parameters: bool = False) -> nn.Module | None:
+def named(
+    model: nn.Module, name: str, *, parameters: bool = False, section: str = "interventions"
+) -> nn.Module | None:
     """Return the module of this name, None when it names a parameter and that is allowed.
+
+    `section` is where in the experiment file the name stands, for the message.
 
     Raises:
         ConfigError: If there is none.
@@ -48,7 +52,7 @@ def named(model: nn.Module, name: str, *, parameters: bool = False) -> nn.Module
     near = difflib.get_close_matches(name, known, n=1)
     outermost = [path for path in known if "." not in path]
     hint = suggest(name, near or outermost)
-    raise ConfigError(f"interventions: the model has no module '{name}'; {hint}")
+    raise ConfigError(f"{section}: the model has no module '{name}'; {hint}")
 
 
 def longest_match(path: str, names: Iterable[str]) -> str | None:
@@ -69,10 +73,12 @@ class _Call:
 class ExactModules:
     """Keeps modules in float32 until `remove`."""
 
-    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
-        """Raises ConfigError when the model has no such module."""
+    def __init__(
+        self, model: nn.Module, names: Sequence[str], *, section: str = "interventions"
+    ) -> None:
+        """Raises ConfigError, which names `section`, when the model has no such module."""
         # Those inside too: a list of blocks is never called itself, its blocks are.
-        chosen = [module for name in names if (module := named(model, name))]
+        chosen = [module for name in names if (module := named(model, name, section=section))]
         modules = {id(inner): inner for module in chosen for inner in module.modules()}
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         self._kind = device.type

@@ -1,0 +1,1 @@
+"""Early warning, measured on trainings that crash slowly, suddenly or not at all."""

@@ -1,0 +1,1 @@
+"""Set-ups with one planted mistake each, and clean ones, for what is found before training."""
