@@ -13,16 +13,14 @@ Source row A4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field, PrivateAttr
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from stabexp.monitors.base import Measurements, Monitor
+from stabexp.monitors.forward_monitor import ForwardMonitor
 from stabexp.monitors.forward_watch import ForwardWatch
 
 BATCH = 4
@@ -31,37 +29,28 @@ BATCH = 4
 ROWS = 64
 """Queries of each that are looked at, evenly spread."""
 
-KINDS = ("attention_logit", "attention_entropy", "attention_empty")
 
-
-class Attention(Monitor):
+class Attention(ForwardMonitor):
     """Largest logit, mean entropy (nats) and share of empty or NaN rows of each attention."""
+
+    kinds: ClassVar = ("attention_logit", "attention_entropy", "attention_empty")
 
     every: int = Field(50, ge=1)
     """Measure on steps divisible by this."""
 
-    _watch: ForwardWatch | None = PrivateAttr(default=None)
-    _names: dict[nn.Module, str] = PrivateAttr(default_factory=dict)
     _inside: list[str] = PrivateAttr(default_factory=list)
     _mode: Any = PrivateAttr(default=None)
-    _found: dict[str, Tensor] = PrivateAttr(default_factory=dict)
 
-    def attach(self, model: nn.Module, optimizers: Sequence[Optimizer] = ()) -> None:
-        self._watch = ForwardWatch(model)
-        self._names = {module: name or "model" for name, module in self._watch.modules.items()}
+    def looks_at(self, module: nn.Module) -> bool:
+        return True
 
-    def detach(self) -> None:
-        if self._watch is not None:
-            self._watch.take_down()
+    def hang(self, watch: ForwardWatch, module: nn.Module) -> None:
+        watch.before(module, self._enter)
+        watch.after(module, self._leave)
 
     def step_begins(self) -> None:
-        assert self._watch is not None
-        self._found, self._inside = {}, []
-        self._watch.take_down()
-        if not self._watch.compiled:
-            for module in self._names:
-                self._watch.before(module, self._enter)
-                self._watch.after(module, self._leave)
+        self._inside = []
+        super().step_begins()
 
     def _enter(self, module: nn.Module, inputs: Any) -> None:
         if not self._inside:
@@ -94,19 +83,7 @@ class Attention(Monitor):
         # All zeros, or NaN, which is larger than nothing.
         empty = (~(wide.amax(-1) > 0)).to(wide.dtype).mean()
         largest = logits.amax().to(wide.dtype)
-        self._found[name] = torch.stack([largest, entropy, empty])
-
-    def before_update(
-        self, parameters: Sequence[nn.Parameter], gradient_norms: Tensor
-    ) -> Measurements:
-        self.detach()
-        if not self._found:
-            return {}
-        names = tuple(f"layers/{name}/{kind}" for name in self._found for kind in KINDS)
-        device = gradient_norms.device
-        values = torch.cat([each.to(device, torch.float64) for each in self._found.values()])
-        self._found = {}
-        return {names: values}
+        self.keep(name, [largest, entropy, empty])
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]

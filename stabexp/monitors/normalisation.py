@@ -8,59 +8,37 @@ Source row A4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import Optimizer
 
-from stabexp.monitors.base import Measurements, Monitor
+from stabexp.monitors.forward_monitor import ForwardMonitor
 from stabexp.monitors.forward_watch import ForwardWatch, tensors_in
 
 ROWS = 1024
 """Rows of a layer's input that are looked at, evenly spread."""
 
-KINDS = ("norm_variance", "norm_constant")
 
-
-class Normalisation(Monitor):
+class Normalisation(ForwardMonitor):
     """Smallest input variance of each normalisation layer, and share of its rows without any."""
+
+    kinds: ClassVar = ("norm_variance", "norm_constant")
 
     every: int = Field(50, ge=1)
     """Measure on steps divisible by this."""
 
-    _watch: ForwardWatch | None = PrivateAttr(default=None)
-    _layers: dict[nn.Module, str] = PrivateAttr(default_factory=dict)
-    _found: dict[str, Tensor] = PrivateAttr(default_factory=dict)
+    def looks_at(self, module: nn.Module) -> bool:
+        return is_normalisation(module)
 
-    def attach(self, model: nn.Module, optimizers: Sequence[Optimizer] = ()) -> None:
-        self._watch = ForwardWatch(model)
-        self._layers = {
-            module: name or "model"
-            for name, module in self._watch.modules.items()
-            if is_normalisation(module)
-        }
-
-    def detach(self) -> None:
-        if self._watch is not None:
-            self._watch.take_down()
-
-    def step_begins(self) -> None:
-        assert self._watch is not None
-        self._found = {}
-        self._watch.take_down()
-        if not self._watch.compiled:
-            for module in self._layers:
-                self._watch.before(module, self._see)
+    def hang(self, watch: ForwardWatch, module: nn.Module) -> None:
+        watch.before(module, self._see)
 
     def _see(self, module: nn.Module, inputs: Any) -> None:
-        name = self._layers[module]
         found = tensors_in(inputs)
-        # An evaluation between two steps makes no gradients.
-        if name in self._found or not found or not torch.is_grad_enabled():
+        if not found or not self.is_due(module):
             return
         rows = rows_of(module, found[0].detach())
         rows = rows.double() if rows.dtype == torch.float64 else rows.float()
@@ -73,19 +51,7 @@ class Normalisation(Monitor):
             variance = (rows - mean).square().mean(1)
             floor = (torch.finfo(found[0].dtype).eps * mean.squeeze(1)).square()
         constant = (variance <= floor + 1e-12).to(variance.dtype).mean()
-        self._found[name] = torch.stack([variance.amin(), constant])
-
-    def before_update(
-        self, parameters: Sequence[nn.Parameter], gradient_norms: Tensor
-    ) -> Measurements:
-        self.detach()
-        if not self._found:
-            return {}
-        names = tuple(f"layers/{name}/{kind}" for name in self._found for kind in KINDS)
-        device = gradient_norms.device
-        values = torch.cat([each.to(device, torch.float64) for each in self._found.values()])
-        self._found = {}
-        return {names: values}
+        self.keep(self._names[module], [variance.amin(), constant])
 
 
 def is_normalisation(module: nn.Module) -> bool:
