@@ -28,6 +28,7 @@ from stabexp.recovery import (
     Picture,
     Remedy,
     Window,
+    best_rate,
     learns_best,
     remedies_for,
     window_after,
@@ -90,7 +91,9 @@ class Chooser:
             progress=self.progress,
             drain_seconds=0.0,
         )
-        remedy = self._fix(verdict)
+        trials = load(self.directory.run_id, root=self.root).trials
+        fix, best = best_rate(verdict, trials)
+        remedy = self._fix(replace(verdict, fix=fix, summary=f"{verdict.summary}{best}"))
         if remedy is None:
             return verdict, None
         fork = verdict.good_step
@@ -98,7 +101,6 @@ class Chooser:
             fork = min(fork, verdict.point_of_no_return)
         if remedy.from_scratch:
             fork = 0
-        trials = load(self.directory.run_id, root=self.root).trials
         control = next(
             (t for t in trials if t.spec.role == "control" and t.spec.from_step == fork), None
         )
@@ -302,9 +304,8 @@ class Chooser:
             earlier = [r for r in self.records if r.step < window.first]
             seen = [*earlier, *runner.steps_of(record)]
             again = Picture(records=seen, crash=crash, fork=window.first)
-            if again.batch_at_fault is None:
-                return None
-            more = again.samples(again.batch_at_fault, crash.detected)
+            # Where it was ruined before a batch could stand out, the bad ones are among the last.
+            more = again.samples(again.batch_at_fault or crash.onset - 1, crash.detected)
             remedy = with_samples(remedy, more)
         return None
 

@@ -6,6 +6,7 @@ and each remedy is tried in a short replay before a run is rolled back for it.
 
 from __future__ import annotations
 
+from stabexp.recovery.best_rate import best_rate
 from stabexp.recovery.incident import Incident, incident_of
 from stabexp.recovery.picture import Picture
 from stabexp.recovery.remedies import Remedy, learns_best, settings_of, with_samples
@@ -18,6 +19,7 @@ __all__ = [
     "Picture",
     "Remedy",
     "Window",
+    "best_rate",
     "incident_of",
     "learns_best",
     "remedies_for",

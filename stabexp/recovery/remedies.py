@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from stabexp.records import Change, RemedyName
 from stabexp.recovery.window import Window
@@ -90,11 +90,14 @@ def settings_of(
     return settings
 
 
-ALIKE = 0.05
-"""Share by which the ends of two replays may differ and still be taken for equally good."""
+_T = TypeVar("_T")
+
+ALIKE = 0.01
+"""Share by which the ends of two replays may differ and still be taken for equally good. They see
+the same batches, so it need not cover the noise of these."""
 
 
-def learns_best(survived: Sequence[tuple[float, Remedy]]) -> Remedy | None:
+def learns_best(survived: Sequence[tuple[float, _T]]) -> _T | None:
     """Return the first remedy whose replay ended about as low as the best one; None for none.
 
     Args:

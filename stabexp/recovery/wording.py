@@ -10,7 +10,7 @@ from stabexp.records import Recovery, RecoveryAction
 
 SAID = {
     "plain_resume": "went on with nothing changed",
-    "verdict_fix": "went on with the fix that the bisect proved",
+    "verdict_fix": "went on with the fix of the bisect",
     "smaller_micro_batch": "went on with smaller micro-batches, the same samples per update",
     "activation_checkpointing": "computed activations again instead of keeping them",
     "safe_operation": "kept the operation inside its domain",

@@ -8,7 +8,7 @@ import pytest
 from cases.expected import CASES, VARIANTS
 
 import stabexp
-from stabexp.api import bisecting, training
+from stabexp.api import bisecting, one_training
 from stabexp.records import VARIABLES
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "cases"
@@ -29,7 +29,7 @@ class NoDelivery:
 
 @pytest.fixture(autouse=True)
 def _undelivered(monkeypatch):
-    for module in (bisecting, training):
+    for module in (bisecting, one_training):
         monkeypatch.setattr(module, "start_uploader", lambda directory: NoDelivery())
 
 

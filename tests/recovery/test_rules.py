@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from stabexp.records import Change, Divergence, StepRecord
+from stabexp.records import Change, Cure, Divergence, StepRecord, TrialRecord, TrialSpec, Verdict
 from stabexp.recovery import (
     Picture,
     Remedy,
     Window,
+    best_rate,
     incident_of,
     learns_best,
     remedies_for,
@@ -179,7 +180,7 @@ def test_settings_add_to_what_the_run_has_and_a_window_can_do_the_easing():
 
 def test_of_remedies_that_end_alike_the_mildest_is_chosen():
     mild, strong = (Remedy(name="lower_rate", why=w) for w in ("mild", "strong"))
-    assert learns_best([(1.02, mild), (1.0, strong)]) is mild
+    assert learns_best([(1.005, mild), (1.0, strong)]) is mild
     assert learns_best([(1.20, mild), (1.0, strong)]) is strong
     assert learns_best([]) is None
 
@@ -225,3 +226,49 @@ def test_the_layer_at_fault_is_enough_and_needed(alone, without, fault):
         from_the_top=("b", "a"),
     )
     assert found.at_fault == fault
+
+
+def rate_trial(dose, end, *, outcome="cured", until=90):
+    change = Change(variable="learning_rate", dose=dose)
+    spec = TrialSpec(role="dose", changes=(change,), from_step=50, until_step=until)
+    return TrialRecord(spec=spec, outcome=outcome, last_step=until - 1, end_loss=end)
+
+
+@pytest.mark.parametrize(
+    ("trials", "fix"),
+    [
+        pytest.param([(0.5, 1.0), (0.25, 0.6), (0.1, 0.8)], 0.05, id="one that learned better"),
+        pytest.param([(0.5, 1.0), (0.25, 0.999)], 0.1, id="alike: the mildest"),
+        pytest.param([(0.5, 1.0)], 0.1, id="no other"),
+    ],
+)
+def test_of_the_rates_that_cure_the_one_that_learned_best_is_gone_on_with(trials, fix):
+    cure = Cure(
+        variable="learning_rate",
+        dose=0.5,
+        original=1.0,
+        stronger_dose=0.25,
+        milder_dose=None,
+        robust=True,
+        trial="",
+        removed=0.5,
+    )
+    verdict = Verdict(
+        run_id="r",
+        bisect_id="b",
+        cause="learning_rate",
+        confidence=0.98,
+        summary="The rate is too high.",
+        path=(),
+        cures=(cure,),
+        fix={"optimizer.lr": 0.1},
+        divergence=CRASH,
+        good_step=50,
+    )
+    made = [rate_trial(*trial) for trial in trials]
+    made.append(rate_trial(0.05, 0.1, outcome="stalled"))
+    made.append(rate_trial(0.02, 0.1, until=60))
+    found, told = best_rate(verdict, made)
+    assert found == {"optimizer.lr": fix}
+    assert bool(told) is (fix != 0.1)
+    assert best_rate(replace(verdict, cause="schedule"), made)[0] == {"optimizer.lr": 0.1}
