@@ -45,6 +45,8 @@ COMPOUND = ("fresh_optimizer", "conservative", "restart")
 """Remedies of several changes, chosen for want of a single one."""
 SCANNED = 512
 """Most samples that the restored model is shown alone."""
+FINALISTS, LONGER = 3, 3
+"""How many remedies are compared for longer, and for how many times the danger window."""
 LOOKED_BACK = 4
 """Steps before the onset whose samples are scanned besides those at it."""
 
@@ -180,7 +182,7 @@ class Chooser:
             survived.append(passed)
             if not remedy.conservative:
                 break
-        chosen = learns_best(survived)
+        chosen = self._looked_at_longer(runner, survived, window)
         if (chosen is None or chosen.name in COMPOUND) and picture.reproduced:
             single = [
                 r for r in remedies_for(picture) if len(r.changes) == 1 and r.why not in tried
@@ -218,7 +220,7 @@ class Chooser:
                 survived.append(passed)
                 if not remedy.conservative:
                     break
-        chosen = learns_best(survived)
+        chosen = self._looked_at_longer(runner, survived, window)
         if chosen is None:
             return None
         return Choice(
@@ -228,6 +230,24 @@ class Chooser:
             checks=self.checks(earlier, control),
             replayed=runner.replayed_steps,
         )
+
+    def _looked_at_longer(
+        self, runner: TrialRunner, survived: Sequence[tuple[float, Remedy]], window: Window
+    ) -> Remedy | None:
+        """Return the remedy that learns best, None for none.
+
+        Of rates, the one that is ahead at first is often the highest that holds, and not the one
+        that ends lowest. So where there is a choice the best few go on for longer.
+        """
+        rivals = [(end, r) for end, r in survived if r.conservative and not r.from_scratch]
+        best = sorted(end for end, _ in rivals)[:FINALISTS]
+        finalists = [r for end, r in rivals if end <= best[-1]] if best else []
+        if len(finalists) < 2:
+            return learns_best(survived)
+        longer = LONGER * (window.last - window.first)
+        last = min(self.steps, window.first + longer)
+        further = [self._tried(runner, r, replace(window, last=last)) for r in finalists]
+        return learns_best([found for found in further if found]) or learns_best(survived)
 
     def _start(self, runner: TrialRunner) -> tuple[int, TrialRecord]:
         """Return a checkpoint that can be trusted, and the unchanged replay from it.
@@ -267,7 +287,8 @@ class Chooser:
     def _scanned(self, runner: TrialRunner, plan: Plan, picture: Picture) -> Picture:
         """Show the restored model each sample of the steps around the onset alone."""
         first = max(plan.good_step, self.crash.onset - LOOKED_BACK)
-        ids = picture.samples(first, self.crash.onset)[:SCANNED]
+        last = max(self.crash.onset, picture.batch_at_fault or 0)
+        ids = picture.samples(first, last)[:SCANNED]
         if len(ids) < 8:
             return picture
         scan = TrialSpec(

@@ -98,11 +98,12 @@ class Picture:
         """The step whose loss stood out though no update before it had; None when none did.
 
         A loss is that before the update. So where it jumps after an ordinary update, it is the
-        batch that is unusual and not the model.
+        batch that is unusual and not the model. Only the first jump counts; it may come after the
+        onset, which noise can put too early.
         """
         records = list(self.records)
         for index, record in enumerate(records):
-            if not self.fork <= record.step <= self.crash.onset + 1:
+            if not self.fork <= record.step <= self.crash.detected:
                 continue
             if loss_z(records, index) > 2 * ABNORMAL:
                 before = max(
