@@ -3,8 +3,8 @@
     python -m experiments.recovery [--seeds 5] [--first 20] [--faults bad_batch …] [--clean 100]
         [--verdict] [--jobs 2] [--keep rows.jsonl] [--write docs/recovery.md]
 
-Seeds 0 and 1 are those that the rules were made on, up to 16 those they were mended on; the score is of
-the seeds after them.
+Seeds 0 and 1 are those that the rules were made on, up to 16 those that they were mended on; the
+score is of the seeds after them.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ HEADING = "## Does a run come back?"
 
 BENCH = """
 A small regression with targets that hold noise, {faults} kinds of fault put into it, {seeds} seeds
-each (`python -m experiments.recovery --write docs/recovery.md`; the rules were made on seeds 0 and 1
-and mended on those up to 16, the score is of seeds {first} to {last}). *Back* means that the mean loss of the last 60 steps
-lies at most 2 % above that of the same training without the fault; how many lie within 2 % on
-either side is told beside it. *Right* means that the remedy which
-counted in the end is the one that the fault calls for.
+each (`python -m experiments.recovery --write docs/recovery.md`; the rules were made on seeds 0 and
+1 and mended on those up to 16, the score is of seeds {first} to {last}). *Back* means that the mean
+loss of the last 60 steps lies at most 2 % above that of the same training without the fault; how
+many lie within 2 % on either side is told beside it. *Right* means that the remedy which counted in
+the end is the one that the fault calls for.
 """
 
 
