@@ -104,7 +104,7 @@ def test_swapped_parameters_and_elements_change_the_digest(dtype):
 )
 def test_a_change_of_many_elements_at_once_does_not_cancel(dtype, change):
     torch.manual_seed(0)
-    for size in (2, 4, 8, 64, 256):
+    for size in (2, 4, 8, 64, 256, 80_000):
         tensor = torch.randn(size, dtype=dtype)
         assert parameter_digest([tensor]) != parameter_digest([change(tensor)])
 
@@ -138,6 +138,21 @@ def test_large_tensors_are_digested_in_pieces_that_see_everything():
         seen.add(int(parameter_digest([large, rest])))
         large[index] = 0
     assert len(seen) == 7
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_changes_to_two_elements_of_a_large_tensor_do_not_cancel(dtype):
+    torch.manual_seed(0)
+    tensor = torch.randn(100_000, dtype=dtype)
+    seen = {int(parameter_digest([tensor]))}
+    pairs = [(0, step) for step in (1, 2, 62, 63, 126, 793, 1586, 1587, 3174, 50_000)]
+    pairs += torch.randint(0, 100_000, (40, 2)).tolist()
+    for one, other in pairs:
+        for changed in (tensor[[other, one]], -tensor[[one, other]]):
+            different = tensor.clone()
+            different[[one, other]] = changed
+            seen.add(int(parameter_digest([different])))
+    assert len(seen) == 2 * len(pairs) + 1
 
 
 def test_the_digest_neither_draws_numbers_nor_changes_anything():
