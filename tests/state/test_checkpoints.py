@@ -232,6 +232,9 @@ def save_without_end(first, pipe):
         os.write(pipe, b".")  # one dot for each save that was handed over
 
 
+# What a first save loads is loaded here, or the children would load it again and again.
+with CheckpointStore(directory.with_name("before")) as store:
+    store.save(0, capture({"model": model}), finite=True)
 chance = random.Random(1)
 newest = -1
 for _ in range(20):
