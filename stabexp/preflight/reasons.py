@@ -90,7 +90,7 @@ WHY: dict[str, str] = {
     "state_changed_between_steps": "the optimizer does not go on where it was",
     "buffer_not_finite": "what is not a number spreads with the next use",
     # rate and schedule
-    "rate_outside_range": "about 70 % of unstable fine-tunings come from the rate",
+    "rate_outside_range": "it is what most unstable fine-tunings are put down to",
     "rate_too_high": "what was initialised or learned before is overwritten within a few updates",
     "rate_stays_zero": "nothing is trained",
     "warmup_too_long": "the rate that was chosen is hardly, or never, used",
