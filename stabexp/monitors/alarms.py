@@ -48,7 +48,10 @@ class Alarm:
         """Return the alarm in one line."""
         place = "" if self.layer is None else f" of {self.layer}"
         more = f" and {self.others} more layers" if self.others else ""
-        text = f"{self.name} at step {self.step}: {self.words}{place}{more} {self.value:.4g}"
+        text = f"{self.name} at step {self.step}: {self.words}{place}{more}"
+        if math.isnan(self.limit) and self.layer is not None:
+            return text
+        text = f"{text} {self.value:.4g}"
         if math.isnan(self.limit):
             return text
         source = "from the run's own healthy window" if self.own else "fixed"
@@ -159,8 +162,8 @@ class AlarmWatch:
         if self._told_not_finite or record.skipped or (fine and not record.nonfinite_params):
             return
         for kind, words in (
-            ("layers/nonfinite_weights", "parameters with NaN or Inf in weights"),
-            ("layers/nonfinite_grads", "parameters with NaN or Inf in gradients"),
+            ("layers/nonfinite_weights", "NaN or Inf in the weights"),
+            ("layers/nonfinite_grads", "NaN or Inf in the gradients"),
         ):
             for layer, value in _values(record, kind):
                 self._told_not_finite = True

@@ -76,7 +76,7 @@ ADAPTER = "base_model.model.qkv.lora_A.default"
     ("fault", "told"),
     [
         ("none", []),
-        ("NaN in an adapter", ["not finite at step 25: parameters with NaN or Inf in weights of"]),
+        ("NaN in an adapter", ["not finite at step 25: NaN or Inf in the weights of"]),
         ("loss a million times too large", ["gradient explodes at step 25: gradient norm of qkv"]),
         ("samples dropped", ["batches cut short at step 8"]),
         ("rows masked whole", ["empty attention rows at step 25"]),
