@@ -48,11 +48,13 @@ def train(run, uri):
 def test_both_runs_are_in_one_store(tmp_path, monkeypatch):
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    # MLflow cannot make one new database from two processes at once.
+    client = MlflowClient(uri)
+    client.search_experiments()
     Path("train.py").write_text(TRAINING)
     root = tmp_path / "runs"
     result = api.run("train.py:train", root=root, args={"uri": uri}, drain_seconds=120)
     assert result.delivered
-    client = MlflowClient(uri)
     theirs = _runs(client, "theirs")
     assert len(theirs) == 1
     assert theirs[0].info.status == "FINISHED"
