@@ -8,29 +8,16 @@ import pytest
 from cases.expected import CASES, VARIANTS
 
 import stabexp
-from stabexp.api import bisecting, one_training
 from stabexp.records import VARIABLES
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "cases"
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("nowhere", "no_uploader_left"),
     # What the cases provoke on purpose, torch also warns about.
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-class NoDelivery:
-    """Stands where the process would be that ships to MLflow: 45 short runs would wait for it."""
-
-    def poll(self) -> None:
-        """Do nothing."""
-
-
-@pytest.fixture(autouse=True)
-def _undelivered(monkeypatch):
-    for module in (bisecting, one_training):
-        monkeypatch.setattr(module, "start_uploader", lambda directory: NoDelivery())
 
 
 def verdict_on(file, root, *, detected):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,8 @@ from stabexp.errors import NotDivergedError
 from stabexp.tracking import RunDirectory, find_run, list_runs, read_steps
 from stabexp.training.forked import fork_step
 
+pytestmark = pytest.mark.usefixtures("no_uploader_left")
+
 STEPS = 220
 ROOT = Path(__file__).parents[2]
 TASK = """
@@ -29,16 +30,6 @@ optimizer: {name: sgd, lr: 8.0}
 schedule: {name: constant, warmup_steps: 50}
 checkpoint: {every: 5, keep: 8}
 """
-
-
-@pytest.fixture
-def undelivered(monkeypatch):
-    """Start no process that ships to MLflow, whose imports would take longer than the runs."""
-    for name in ("one_training", "recovering", "bisecting", "diagnosing_layers", "replaying"):
-        module = importlib.import_module(f"stabexp.api.{name}")
-        monkeypatch.setattr(module, "start_uploader", lambda directory: bench._NoUploader())
-        if hasattr(module, "wait_for_upload"):
-            monkeypatch.setattr(module, "wait_for_upload", lambda *_: True)
 
 
 def crashed(fault, root, *, seed=0, keep=4, **settings):
@@ -62,7 +53,7 @@ def digests(run_id, root):
     return [record.digest for record in find_run(run_id, root).read_steps()]
 
 
-def test_after_a_flipped_bit_the_training_is_exactly_what_it_would_have_been(tmp_path, undelivered):
+def test_after_a_flipped_bit_the_training_is_exactly_what_it_would_have_been(tmp_path, nowhere):
     clean = crashed("", tmp_path / "clean")
     run_id = crashed("bit_flip_weight", tmp_path / "flip")
     done = recovered(run_id, tmp_path / "flip")
@@ -84,7 +75,7 @@ def test_after_a_flipped_bit_the_training_is_exactly_what_it_would_have_been(tmp
         ("optimizer_state_lost", "keep_optimizer_state", "interventions.optimizer_state"),
     ],
 )
-def test_the_remedy_is_that_of_the_fault(fault, remedy, key, tmp_path, undelivered):
+def test_the_remedy_is_that_of_the_fault(fault, remedy, key, tmp_path, nowhere):
     run_id = crashed(fault, tmp_path)
     done = recovered(run_id, tmp_path)
     assert (done.status, done.remedy, done.rollbacks) == ("recovered", remedy, 1), done.summary
@@ -92,9 +83,7 @@ def test_the_remedy_is_that_of_the_fault(fault, remedy, key, tmp_path, undeliver
     assert done.loss < 0.5  # the noise in the targets is 0.25
 
 
-def test_a_recovery_that_was_stopped_goes_on_and_its_run_is_a_run_like_any_other(
-    tmp_path, undelivered
-):
+def test_a_recovery_that_was_stopped_goes_on_and_its_run_is_a_run_like_any_other(tmp_path, nowhere):
     run_id = crashed("rate_spike", tmp_path)
 
     def stop(record):
@@ -125,7 +114,7 @@ def test_a_recovery_that_was_stopped_goes_on_and_its_run_is_a_run_like_any_other
         recovered(child.run_id, tmp_path)
 
 
-def test_given_back_the_rate_is_the_original_one_after_the_window(tmp_path, undelivered):
+def test_given_back_the_rate_is_the_original_one_after_the_window(tmp_path, nowhere):
     file = tmp_path / "fast.yaml"
     file.write_text(TASK)
     run_id = stabexp.run(file, root=tmp_path, drain_seconds=0.0).run_id
@@ -144,7 +133,7 @@ def test_given_back_the_rate_is_the_original_one_after_the_window(tmp_path, unde
 
 
 def test_on_divergence_recover_acts_by_itself_and_leaves_a_healthy_run_alone(
-    tmp_path, stabexp_command, undelivered
+    tmp_path, stabexp_command, nowhere
 ):
     file = tmp_path / "fast.yaml"
     file.write_text(TASK + "on_divergence: recover\nbisect: {workers: 0}\n")
@@ -158,7 +147,7 @@ def test_on_divergence_recover_acts_by_itself_and_leaves_a_healthy_run_alone(
     assert (healthy.code, len(list_runs(tmp_path / "b"))) == (0, 1)
 
 
-def test_the_diagnostic_mode_names_the_batch_and_the_layers(tmp_path, stabexp_command, undelivered):
+def test_the_diagnostic_mode_names_the_batch_and_the_layers(tmp_path, stabexp_command, nowhere):
     run_id = crashed("bad_batch", tmp_path)
     done = stabexp_command("recover", "--root", tmp_path, "--diagnose", "-q", run_id)
     assert "the batch of step 160 is far worse than the others" in done.out
@@ -167,7 +156,7 @@ def test_the_diagnostic_mode_names_the_batch_and_the_layers(tmp_path, stabexp_co
 
 
 def test_a_run_that_raised_is_not_touched_and_what_to_do_is_said(
-    tmp_path, stabexp_command, undelivered
+    tmp_path, stabexp_command, nowhere
 ):
     file = tmp_path / "wrong.py"
     file.write_text(
@@ -229,7 +218,7 @@ def test_every_rollback_is_a_run_below_the_crashed_one_in_mlflow(tmp_path, monke
     assert child["stabexp.status"] == "healthy"
 
 
-def test_a_killed_run_is_resumed_in_place_past_a_torn_checkpoint(tmp_path, undelivered):
+def test_a_killed_run_is_resumed_in_place_past_a_torn_checkpoint(tmp_path, nowhere):
     run_id = crashed("", tmp_path, seed=3, keep=30)
     killed = find_run(run_id, tmp_path)
     expected = digests(run_id, tmp_path)
