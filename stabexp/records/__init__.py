@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from stabexp.records.plain import from_json, to_json
 from stabexp.records.recoveries import IncidentKind, Recovery, RecoveryAction, RemedyName
+from stabexp.records.samples import SamplePart, SampleView
 from stabexp.records.steps import CheckpointInfo, Divergence, Pattern, StepRecord
 from stabexp.records.trials import Change, Outcome, Role, TrialRecord, TrialSpec
 from stabexp.records.verdicts import (
@@ -45,6 +46,8 @@ __all__ = [
     "Role",
     "RuledOut",
     "RunResult",
+    "SamplePart",
+    "SampleView",
     "StepRecord",
     "TrialRecord",
     "TrialSpec",

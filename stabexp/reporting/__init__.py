@@ -8,6 +8,15 @@ from __future__ import annotations
 
 from stabexp.reporting.note import verdict_note
 from stabexp.reporting.page import verdict_page
+from stabexp.reporting.report import Report, gather
 from stabexp.reporting.text import trial_line, verdict_renderable, verdict_text
 
-__all__ = ["trial_line", "verdict_note", "verdict_page", "verdict_renderable", "verdict_text"]
+__all__ = [
+    "Report",
+    "gather",
+    "trial_line",
+    "verdict_note",
+    "verdict_page",
+    "verdict_renderable",
+    "verdict_text",
+]

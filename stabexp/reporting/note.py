@@ -13,27 +13,20 @@ from stabexp.records import Evidence, TrialRecord, Verdict
 from stabexp.reporting import words
 from stabexp.reporting.links import safe_link
 from stabexp.reporting.patch import patch_yaml
+from stabexp.reporting.report import Report
 
 MOST_CHARACTERS = 7500
 MOST_ROWS = 25
 
 
-def verdict_note(
-    verdict: Verdict,
-    trials: Sequence[TrialRecord],
-    *,
-    links: Mapping[str, str] | None = None,
-    experiment: str = "",
-    page_link: str = "",
-) -> str:
+def verdict_note(report: Report, *, page_link: str = "") -> str:
     """Return at most `MOST_CHARACTERS` characters of Markdown; trial rows are dropped to fit.
 
     Args:
-        links: Trial key → address of the trial's run.
-        experiment: Text of the experiment file, for the old values in the fix.
         page_link: Address of the full report.
     """
-    records = words.ordered(trials)
+    verdict = report.verdict
+    records = words.ordered(report.trials)
     labels = {record.spec.key: words.label(record) for record in records}
     head = [
         f"### {_prose(verdict.summary, 600)}",
@@ -42,7 +35,7 @@ def verdict_note(
     if safe := safe_link(page_link):
         head.append(f"[The full report with curves]({_address(safe)})")
     head += _at_fault(verdict)
-    tail = [*_fix(verdict, experiment), *_next(verdict)]
+    tail = [*_fix(verdict, report.experiment), *_next(verdict)]
     path = [
         "#### How it was decided",
         "\n".join(_step(number, node, labels) for number, node in enumerate(verdict.path, 1)),
@@ -50,7 +43,7 @@ def verdict_note(
     ruled_out = _ruled_out(verdict)
     rest = "\n\n".join([*head, *path, *ruled_out, *tail])
     for rows in range(min(len(records), MOST_ROWS), -1, -1):
-        table = _table(records[:rows], len(records) - rows, links or {})
+        table = _table(records[:rows], len(records) - rows, report.links)
         note = "\n\n".join([*head, *path, *table, *ruled_out, *tail])
         if len(note) <= MOST_CHARACTERS:
             return note

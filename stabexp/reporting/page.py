@@ -6,7 +6,7 @@ clipboard permission, no navigation. So everything is in the file, and scripts o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -14,51 +14,33 @@ from typing import Any, get_args
 import jinja2
 from markupsafe import Markup
 
-from stabexp.records import BLAMELESS, Cause, Cure, StepRecord, TrialRecord, Verdict
+from stabexp.records import BLAMELESS, Cause, Cure, TrialRecord
 from stabexp.reporting import figures, words
 from stabexp.reporting.links import safe_link
 from stabexp.reporting.patch import patch_yaml
+from stabexp.reporting.report import Report
 
 
-def verdict_page(
-    verdict: Verdict,
-    trials: Sequence[TrialRecord],
-    *,
-    steps: Sequence[StepRecord],
-    trial_steps: Mapping[str, Sequence[StepRecord]],
-    links: Mapping[str, str] | None = None,
-    experiment: str = "",
-    fingerprint: Mapping[str, object] | None = None,
-    commands: Sequence[tuple[str, str]] = (),
-) -> str:
-    """Return the page as HTML text, to be stored as UTF-8.
-
-    Args:
-        steps: The diverged run's step records.
-        trial_steps: Trial key → its step records; trials without any get no curve.
-        links: Trial key → address of the trial's own run; other than http(s) or relative
-            addresses are left out.
-        experiment: Text of the experiment file.
-        fingerprint: What the run depended on: versions, device, threads.
-        commands: Further (what it does, command) pairs.
-    """
-    records = words.ordered(trials)
+def verdict_page(report: Report) -> str:
+    """Return the page as HTML text, to be stored as UTF-8."""
+    verdict, trial_steps = report.verdict, report.trial_steps
+    records = words.ordered(report.trials)
     page: str = _template().render(
         verdict=verdict,
         trials=records,
         by_key={record.spec.key: record for record in records},
-        links={key: safe for key, link in (links or {}).items() if (safe := safe_link(link))},
-        figures=figures.figures(verdict, records, steps=steps, trial_steps=trial_steps),
+        links={key: safe for key, link in report.links.items() if (safe := safe_link(link))},
+        figures=figures.figures(verdict, records, steps=report.steps, trial_steps=trial_steps),
         legend=figures.legend(records, trial_steps),
         ladders=words.ladders(records),
         cures={cure.variable: cure for cure in verdict.cures},
         robust={cure.trial for cure in verdict.cures if cure.robust},
         causes=get_args(Cause),
         excluded={item.variable: item for item in verdict.ruled_out},
-        patch=patch_yaml(verdict.fix, experiment) if verdict.fix else "",
-        commands=words.commands(verdict, commands),
-        experiment=experiment.strip("\n"),
-        fingerprint=fingerprint or {},
+        patch=patch_yaml(verdict.fix, report.experiment) if verdict.fix else "",
+        commands=words.commands(verdict, report.commands),
+        experiment=report.experiment.strip("\n"),
+        fingerprint=report.fingerprint,
     )
     return page
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from stabexp.records import StepRecord, TrialRecord, Verdict, to_json
 from stabexp.reporting.note import verdict_note
 from stabexp.reporting.page import verdict_page
+from stabexp.reporting.report import gather
 from stabexp.tracking.run_directory import STORE_ID, RunDirectory
 from stabexp.tracking.web_view import artifact_link
 
@@ -28,28 +29,9 @@ def record_verdict(
         trials: The bisect's trials.
         verdict: What they showed.
     """
-    text = (run_directory.path / "experiment.yaml").read_text("utf-8")
-    steps = {
-        record.spec.key: RunDirectory.open(
-            directory.path / "trials" / record.directory
-        ).read_steps()
-        for record in trials
-        if record.spec.role != "scan"  # single samples are no curve
-    }
-    page = verdict_page(
-        verdict,
-        trials,
-        steps=records,
-        trial_steps=steps,
-        experiment=text,
-        fingerprint=run_directory.read_json("fingerprint.json"),
-    )
-    note = verdict_note(
-        verdict,
-        trials,
-        experiment=text,
-        page_link=artifact_link(STORE_ID, "report/verdict.html"),
-    )
+    report = gather(run_directory, directory, verdict=verdict, trials=trials, steps=records)
+    page = verdict_page(report)
+    note = verdict_note(report, page_link=artifact_link(STORE_ID, "report/verdict.html"))
     tags = {
         "stabexp.cause": verdict.cause,
         "stabexp.confidence": f"{verdict.confidence:.2f}",

@@ -36,11 +36,11 @@ def file(tmp_path_factory):
     example = runpy.run_path(str(EXAMPLE))
     bisect = example["bisect"]()
     html = verdict_page(
-        bisect.verdict,
-        bisect.trials,
-        links={record.spec.key: "http://localhost:9/run" for record in bisect.trials},
-        fingerprint={"torch": "2.9", "device": "cpu"},
-        **bisect.page_arguments(),
+        bisect.report(
+            experiment=example["EXPERIMENT"],
+            links={record.spec.key: "http://localhost:9/run" for record in bisect.trials},
+            fingerprint={"torch": "2.9", "device": "cpu"},
+        )
     )
     path = tmp_path_factory.mktemp("page") / "verdict.html"
     path.write_text(html, encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stabexp.records import (
     Change,
@@ -20,6 +20,7 @@ from stabexp.records import (
     TrialSpec,
     Verdict,
 )
+from stabexp.reporting import Report
 
 GOOD, ONSET, DETECTED, HORIZON = 120, 133, 141, 250
 RUN_ID = "gpt-lr-3f9c1a"
@@ -41,8 +42,14 @@ class Bisect(NamedTuple):
     steps: list[StepRecord]
     trial_steps: dict[str, list[StepRecord]]
 
-    def page_arguments(self) -> dict[str, object]:
-        return {"steps": self.steps, "trial_steps": self.trial_steps, "experiment": EXPERIMENT}
+    def report(self, **more: Any) -> Report:
+        return Report(
+            verdict=self.verdict,
+            trials=self.trials,
+            steps=self.steps,
+            trial_steps=self.trial_steps,
+            **more,
+        )
 
 
 def _steps(outcome: Outcome, first: int, last: int, *, onset: int, seed: int) -> list[StepRecord]:

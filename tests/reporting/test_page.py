@@ -46,13 +46,7 @@ class Page(HTMLParser):
 
 
 def page_of(bisect, **options):
-    html = verdict_page(
-        bisect.verdict,
-        bisect.trials,
-        steps=bisect.steps,
-        trial_steps=bisect.trial_steps,
-        **options,
-    )
+    html = verdict_page(bisect.report(**options))
     return html, Page(html)
 
 
