@@ -21,6 +21,8 @@ Of some 600 healthy digits the worst reached 3.0; one that is a thousand times t
 """
 FLAGGED_AT_MOST = 8
 """More samples than these do not stand out: then it is the scan that says little."""
+FEW = 3
+"""Samples up to which those that stand apart from a long tail are taken for broken ones."""
 LEAST_SPREAD = 0.25
 """Least deviation of a logarithm: samples within a few tens of per cent are alike."""
 
@@ -190,6 +192,29 @@ def flagged(z: Mapping[int, float]) -> tuple[int, ...]:
     found = [sample for sample in z if z[sample] > STANDS_OUT]
     found.sort(key=lambda sample: (-z[sample], sample))
     return tuple(found) if len(found) <= FLAGGED_AT_MOST else ()
+
+
+def whole_batches(z: Mapping[int, float], shown: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+    """Return the ids that stand out in steps whose batches do as a whole, the first step's first.
+
+    A long tail is spread over all batches; a broken file, shard or sensor fills one, or a few in a
+    row. Empty when what stands out lies anywhere else too, or is so much that it is the rule.
+
+    Args:
+        z: Id → its `deviations`.
+        shown: Step → the ids it showed, in the order of steps.
+    """
+    out = {sample for sample in z if z[sample] > STANDS_OUT}
+    steps = [step for step, ids in shown.items() if any(i in z for i in ids)]
+    full = [
+        step
+        for step in steps
+        if len(out.intersection(shown[step])) > max(FEW, len(shown[step]) // 2)
+    ]
+    if not full or 3 * len(full) > len(steps) or full[-1] - full[0] + 1 != len(full):
+        return ()
+    found = tuple(dict.fromkeys(i for step in full for i in shown[step] if i in out))
+    return found if len(out.difference(found)) <= len(found) // 20 else ()
 
 
 def most_replays(steps: int, batch: int) -> int:

@@ -31,6 +31,7 @@ from stabexp.bisection.data_case import (
     deviations,
     flagged,
     most_replays,
+    whole_batches,
 )
 from stabexp.bisection.data_proof import (
     Group,
@@ -107,7 +108,8 @@ class _Search:
         z = deviations(table.scan)
         self.suspicion = {s: math.exp(min(v, 10.0) - 2.0) for s, v in z.items() if v > 2.0}
         """Factors on the suspicion of samples above the ordinary; 1 for all others."""
-        self.flags = flagged(z)
+        self.whole = frozenset(whole_batches(z, table.control.shown))
+        self.flags = tuple(sorted(self.whole)) or flagged(z)
         self.survived = self.control.seen(until=(self.control.onset or 0) - BEFORE - 1)
         """What the control showed before anything that is suspected."""
         batch = max(map(len, self.control.shown.values()), default=1)
@@ -117,7 +119,11 @@ class _Search:
         """Ask until it is known which samples did it, or that it was none of them."""
         try:
             curing, crashes = yield from self._take_away()
-            self.groups = yield from self._narrow(curing, crashes)
+            if curing == self.whole:
+                # A whole batch is at fault together: which of it would be enough says nothing.
+                self.groups, self.exact = [curing], False
+            else:
+                self.groups = yield from self._narrow(curing, crashes)
             yield from self._ask_placebo()
             return (yield from self._ask_other_state())
         except _Ended as end:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stabexp.bisection.data_case import (
+    FEW,
     DataAnswer,
     DataDecision,
     DataQuestion,
@@ -14,6 +15,7 @@ from stabexp.bisection.data_case import (
     flagged,
     most_replays,
     scores_of,
+    whole_batches,
 )
 from stabexp.bisection.data_search import decision, next_question
 from stabexp.bisection.facts import DataFacts
@@ -31,8 +33,6 @@ NEIGHBOURS = 16
 """Samples that the culprits are compared with."""
 SPARE = 4
 """Replays beyond those that one to three culprits take, before the search is given up."""
-FEW = 3
-"""Samples up to which those that stand apart from a long tail are taken for broken ones."""
 
 
 def search_samples(  # noqa: PLR0911
@@ -55,8 +55,8 @@ def search_samples(  # noqa: PLR0911
         dataset_size: Samples in one pass.
         repeats: Micro-batches of an update.
         heavy_tailed: Whether gradients are out of proportion now and then and nothing clips them.
-            Then a few samples count only if they stand apart from all others: of a long tail, the
-            next one throws the run over when the first is taken away.
+            Then a few samples, or whole batches, count only if they stand apart from all others: of
+            a long tail, the next one throws the run over when the first is taken away.
         sharp: Whether the crash came in one step. A crash that took its time moves with every
             change of the data, so there only what stands out is asked about.
         spent: Whether no further trial may start.
@@ -73,13 +73,17 @@ def search_samples(  # noqa: PLR0911
     if not any(record.sample_ids for record in window):
         return _none(made, "the run has no record of its samples"), ()
     (scanned,) = runner.run([scan(plan, window, repeats=repeats)])
-    if scanned.steps == 0:  # a network that needs statistics over a batch
+    if not runner.steps_of(scanned):  # a network that needs statistics over a batch
         made.append(scanned)
         (scanned,) = runner.run([scan(plan, window, partners=True, repeats=repeats)])
     made.append(scanned)
     before = len(made)
-    scores = scores_of(runner.steps_of(scanned)) if scanned.steps > 0 else {}
-    apart = flagged(deviations(scores))
+    # A scan takes more steps than the run may have; where code that counts them fails half-way,
+    # the samples nearest to the onset have been shown.
+    scores = scores_of(runner.steps_of(scanned))
+    z = deviations(scores)
+    whole = whole_batches(z, control.shown)
+    apart = whole or flagged(z)
     near = {i for r in window if r.step >= crash.onset - BEFORE for i in r.sample_ids}
     if not near.intersection(apart):
         # A sample that throws a run over stands out when it is shown alone. Where none does, the
@@ -87,7 +91,7 @@ def search_samples(  # noqa: PLR0911
         return _none(made, "no sample near the crash stands out when it is shown alone"), tuple(
             made
         )
-    if heavy_tailed and len(apart) > FEW:
+    if heavy_tailed and len(apart) > FEW and not whole:
         why = f"{len(apart)} samples stand out from the others and nothing clips their gradients"
         return _none(made, why), tuple(made)
     limit = most_replays(len(window), max(len(r.sample_ids) for r in window)) + SPARE

@@ -18,6 +18,7 @@ from stabexp.bisection.data_case import (
     flagged,
     most_replays,
     scores_of,
+    whole_batches,
 )
 from stabexp.bisection.data_search import decision, next_question
 from stabexp.records import Divergence, StepRecord, TrialRecord, TrialSpec
@@ -291,6 +292,54 @@ def test_scores_of_too_few_samples_flag_only_what_is_not_finite():
     scan = {1: SampleScore(loss=1.0, grad_norm=1.0), 2: SampleScore(loss=1e9, grad_norm=1.0)}
     assert flagged(deviations(scan)) == ()
     assert flagged(deviations({**scan, 3: BROKEN})) == (3,)
+
+
+def whole_world(batch=32, bad=32, steps=30, **more):
+    """Return a run that one batch crashes, of which `bad` samples are broken."""
+    made = World(steps=steps, batch=batch, seed=5, **more)
+    ids = made.ids(GOOD + 12)
+    made.groups = (frozenset(ids[:bad]),)
+    return made
+
+
+@pytest.mark.parametrize(("batch", "bad"), [(32, 32), (32, 20), (8, 8)])
+def test_a_batch_that_is_broken_as_a_whole_is_named_as_one_in_few_replays(batch, bad):
+    made = whole_world(batch, bad)
+    found, questions = solve(made)
+    assert found.verdict == "bad_data", found
+    assert found.samples == tuple(sorted(made.groups[0]))
+    assert not found.exact
+    assert [question.kind for question in questions] == ["flagged", "placebo", "other_state"]
+
+
+def test_a_broken_batch_that_another_state_can_take_is_not_called_bad():
+    found, _ = solve(whole_world(fragile=True))
+    assert found.verdict == "hard_batch_fragile_state", found
+
+
+CALM_IDS = {step: tuple(range(32 * step, 32 * step + 32)) for step in range(10)}
+
+
+def standing(*ids):
+    return {i: 9.0 if i in ids else 0.0 for batch in CALM_IDS.values() for i in batch}
+
+
+@pytest.mark.parametrize(
+    ("out", "found"),
+    [
+        pytest.param(CALM_IDS[4], CALM_IDS[4], id="one batch"),
+        pytest.param(CALM_IDS[4][:17], CALM_IDS[4][:17], id="most of a batch"),
+        pytest.param((*CALM_IDS[4], *CALM_IDS[5]), (*CALM_IDS[4], *CALM_IDS[5]), id="two in a row"),
+        pytest.param((*CALM_IDS[4], 3), CALM_IDS[4], id="a batch, and one sample elsewhere"),
+        pytest.param(CALM_IDS[4][:16], (), id="half a batch"),
+        pytest.param((*CALM_IDS[4], *CALM_IDS[8]), (), id="two far apart"),
+        pytest.param((*CALM_IDS[4], 3, 70, 200), (), id="a batch, and a tail"),
+        pytest.param(range(0, 320, 9), (), id="a tail all over the window"),
+        pytest.param(range(128), (), id="too much of the window"),
+    ],
+)
+def test_whole_batches_are_told_from_a_long_tail(out, found):
+    assert whole_batches(standing(*out), CALM_IDS) == tuple(found)
 
 
 if __name__ == "__main__":
