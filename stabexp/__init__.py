@@ -16,6 +16,8 @@ _HOMES = {
     "check_setup": "stabexp.api",
     "recover": "stabexp.api",
     "replay": "stabexp.api",
+    "report": "stabexp.api",
+    "samples": "stabexp.api",
     "clip_advice": "stabexp.api",
     "compare": "stabexp.api",
     "diagnose": "stabexp.api",
@@ -71,8 +73,10 @@ __all__ = [
     "lr_find_in",
     "recover",
     "replay",
+    "report",
     "run",
     "safe_cross_entropy",
+    "samples",
     "warn",
 ]
 
@@ -92,7 +96,9 @@ if TYPE_CHECKING:
         lr_find_in,
         recover,
         replay,
+        report,
         run,
+        samples,
         warn,
     )
     from stabexp.diagnosis import Diagnosis

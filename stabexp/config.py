@@ -22,6 +22,9 @@ from stabexp.errors import ConfigError
 
 Location = tuple[str | int, ...]
 
+UNSHOWN = ("on_event",)
+"""Sections whose values no message repeats: there may be a secret in them."""
+
 
 class Settings(BaseModel):
     """A typed section of the experiment file; the docstring under a field is its documentation."""
@@ -210,19 +213,32 @@ def override(document: Document, assignments: Iterable[str]) -> Document:
     origins = dict(document.origins)
     for text in assignments:
         key, separator, value_text = text.partition("=")
-        where: Location = tuple(key.strip().split("."))
+        where: Location = key_parts(key.strip())
+        # What is told of these is no place for a password that somebody typed.
+        shown = f"-o {key}=…" if where[0] in UNSHOWN else f"-o {text}"
         if not separator or not all(where):
-            raise ConfigError(f"-o {text}: expected key=value, for example -o optimizer.lr=3e-4")
+            raise ConfigError(f"{shown}: expected key=value, for example -o optimizer.lr=3e-4")
         lines: dict[Location, int] = {}
         try:
             node = yaml.compose(value_text, Loader=yaml.SafeLoader)
         except yaml.YAMLError as error:
             problem = getattr(error, "problem", None) or error
-            raise ConfigError(f"-o {text}: the value is not valid YAML: {problem}") from None
-        value = None if node is None else _build(node, where, lines, f"-o {text}")
-        _assign(values, where, value, f"-o {text}")
-        origins[where] = f"-o {text}"
+            raise ConfigError(f"{shown}: the value is not valid YAML: {problem}") from None
+        value = None if node is None else _build(node, where, lines, shown)
+        _assign(values, where, value, shown)
+        origins[where] = shown
     return Document(document.name, values, _lines_left(document, origins), origins)
+
+
+_WITH_REFERENCE = re.compile(r"(?P<section>\w+)\.(?P<name>[^=]+:\w+)(\.(?P<rest>.+))?")
+
+
+def key_parts(key: str) -> tuple[str, ...]:
+    """Return the parts of a dotted key; the name of a class in a file is one: "watch.py:Watch"."""
+    if (found := _WITH_REFERENCE.fullmatch(key)) is None:
+        return tuple(key.split("."))
+    rest = found["rest"].split(".") if found["rest"] else []
+    return (found["section"], found["name"], *rest)
 
 
 def patched(document: Document, patch: Mapping[str, Any], *, name: str = "patch") -> Document:
@@ -230,7 +246,7 @@ def patched(document: Document, patch: Mapping[str, Any], *, name: str = "patch"
     values = _copy(document.values)
     origins = dict(document.origins)
     for key, value in patch.items():
-        where: Location = tuple(key.split("."))
+        where: Location = key_parts(key)
         _assign(values, where, value, name)
         origins[where] = name
     return Document(document.name, values, _lines_left(document, origins), origins)
@@ -346,6 +362,8 @@ def _readable(loc: Sequence[str | int]) -> Location:
 def allowed_keys(kind: type[BaseModel], where: Location) -> list[str]:
     """Return the keys allowed in the section `where` of `kind`, empty when anything goes."""
     for part in where:
+        if isinstance(part, int):
+            continue  # an entry of a list
         info = kind.model_fields.get(str(part))
         inner = _model_of(info.annotation) if info else None
         if inner is None:
@@ -369,32 +387,3 @@ def suggest(word: str, allowed: Sequence[str]) -> str:
     if near:
         return f"did you mean '{near[0]}'?"
     return f"allowed: {', '.join(sorted(allowed))}" if allowed else "nothing is allowed here"
-
-
-def component(
-    table: Mapping[str, type[Component]],
-    kind: str,
-    name: str,
-    args: Any,
-    *,
-    document: Document | None = None,
-) -> Component:
-    """Return the plug-in called `name` from a package's table, built from its arguments.
-
-    Args:
-        table: The package's plug-ins by YAML name.
-        kind: The section they stand in: "detectors", "monitors", …
-        name: Which one.
-        args: Its arguments; None for none.
-        document: Where name and arguments were given, for messages.
-
-    Raises:
-        ConfigError: If no plug-in has this name or an argument is wrong.
-    """
-    given = document or Document("", {})
-    if name not in table:
-        hint = suggest(name, list(table))
-        raise ConfigError(f"{given.place((kind, name))}: unknown {kind[:-1]}; {hint}")
-    values = {kind: {name: dict(args or {})}}
-    own = Document(given.name, values, given.lines, given.origins)
-    return validate(table[name], own, at=(kind, name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def experiment_schema() -> dict[str, Any]:
         if kind == "monitors":
             from stabexp.monitors.presets import PRESETS
 
-            words = [{"enum": [*PRESETS, *parts]}]
+            words = [_named([*PRESETS, *parts])]
             parts |= {
                 preset: {"anyOf": [{"type": "null"}, {"maxProperties": 0}]} for preset in PRESETS
             }
@@ -33,18 +33,29 @@ def experiment_schema() -> dict[str, Any]:
             "description": properties[kind].get("description", ""),
             "anyOf": [
                 *words,
-                {"type": "array", "items": {"enum": list(parts)}},
-                {"type": "object", "properties": parts, "additionalProperties": False},
+                {"type": "array", "items": _named(parts)},
+                {
+                    "type": "object",
+                    "properties": parts,
+                    "propertyNames": _named(parts),
+                    "additionalProperties": {"type": ["object", "null"]},
+                },
             ],
         }
     doses = {name: made.model_fields["dose"] for name, made in _table("interventions").items()}
-    properties["interventions"]["propertyNames"] = {"enum": list(doses)}
+    properties["interventions"]["propertyNames"] = _named(doses)
     for short in ("task", "train", "schedule"):
         properties[short] = {
             "description": properties[short].get("description", ""),
             "anyOf": [{"type": "string"}, *_choices(properties[short])],
         }
     return schema
+
+
+def _named(names: Iterable[str]) -> dict[str, Any]:
+    """Return what a plug-in may be called: a built-in name, or a class in a file or a package."""
+    own = {"type": "string", "pattern": r"^.+:[A-Za-z_][\w.]*$"}
+    return {"anyOf": [{"enum": list(names)}, own]}
 
 
 def _choices(part: dict[str, Any]) -> list[dict[str, Any]]:
@@ -79,17 +90,13 @@ def _table(kind: str) -> dict[str, type[Component]]:
 def catalogue(kind: str) -> Iterator[str]:
     """Yield one line per plug-in of a kind and one per argument, with its documentation.
 
-    Raises:
-        ConfigError: If there is no such kind.
-    """
-    if kind not in KINDS:
-        raise ConfigError(f"list {kind}: unknown kind; {suggest(kind, KINDS)}")
-    if kind == "tasks":
-        from stabexp.tasks import TASKS, task_class
+    Args:
+        kind: One of KINDS but "runs", or a file or module with plug-ins of the user's own.
 
-        made: dict[str, type[Component]] = {name: task_class(name) for name in TASKS}
-    else:
-        made = _table(kind)
+    Raises:
+        ConfigError: If there is no such kind, or the file cannot be loaded or has none.
+    """
+    made = components(kind)
     costs: dict[str, str] = {}
     if kind == "monitors":
         from stabexp.monitors.costs import cost_words, preset_lines
@@ -104,6 +111,47 @@ def catalogue(kind: str) -> Iterator[str]:
             default = "" if info.is_required() else f" (default {info.get_default()!r})"
             text = " ".join((info.description or "").split())
             yield f"    {field}{default}: {text}"
+
+
+def components(kind: str) -> dict[str, type[Component]]:
+    """Return what can be named in the experiment file, by name; see `catalogue`."""
+    if kind == "tasks":
+        from stabexp.tasks import TASKS, task_class
+
+        return {name: task_class(name) for name in TASKS}
+    if kind in KINDS:
+        return _table(kind)
+    if not (kind.endswith(".py") or "." in kind):
+        hint = suggest(kind, KINDS)
+        raise ConfigError(f"list {kind}: unknown kind; {hint}; your own are in 'path/to/file.py'")
+    return _own_components(kind)
+
+
+def _own_components(source: str) -> dict[str, type[Component]]:
+    """Return the plug-ins that a file or module of the user's own defines."""
+    from stabexp.detectors import Detector
+    from stabexp.interventions import Intervention
+    from stabexp.loading import import_from, load_module
+    from stabexp.monitors import Monitor
+    from stabexp.stabilisers import Stabiliser
+    from stabexp.tasks import Task
+
+    if not source.endswith(".py"):
+        import_from(Path.cwd())
+    module = load_module(source, place=f"list {source}", base=None)
+    found: dict[str, type[Component]] = {
+        f"{source}:{name}": value
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, (Detector, Monitor, Intervention, Stabiliser, Task))
+        and value.__module__ == module.__name__
+    }
+    if not found:
+        raise ConfigError(
+            f"list {source}: no plug-in in it; derive a class from Detector, Monitor, Intervention,"
+            " Stabiliser or Task"
+        )
+    return found
 
 
 def _first_line(component: type[Component]) -> str:

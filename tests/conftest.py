@@ -66,6 +66,7 @@ def stabexp_command(monkeypatch, capsys):
     from stabexp import cli
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
+    monkeypatch.setenv("COLUMNS", "1000")  # pytest's long paths must not break every message
 
     def call(*arguments: object) -> Done:
         monkeypatch.setattr("sys.argv", ["stabexp", *map(str, arguments)])

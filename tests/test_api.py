@@ -109,7 +109,7 @@ def test_what_was_recorded_of_a_healthy_run_can_be_loaded(experiment):
     assert loaded.directory == result.directory
     assert loaded.experiment.name == "small"
     assert loaded.steps["loss"].tolist() == [record.loss for record in loaded.records]
-    assert loaded.trials == ()
+    assert loaded.trial_records == ()
     assert loaded.verdict is None
     with pytest.raises(NotDivergedError, match="trained to its end without diverging"):
         api.bisect(result.run_id)
@@ -129,10 +129,10 @@ def test_a_run_that_did_not_diverge_can_be_checked_and_is_so_once(experiment):
     assert found.path[0].node == "control"
     assert found.path[0].answer == "yes"
     assert found.summary.startswith("Nothing was found that is wrong")
-    trials = api.load(result.run_id).trials
+    trials = api.load(result.run_id).trial_records
     assert {trial.spec.role for trial in trials} == {"control"}
     assert api.check(result.run_id, drain_seconds=0) == found
-    assert api.load(result.run_id).trials == trials
+    assert api.load(result.run_id).trial_records == trials
 
 
 DIVERGES = TRAINING.replace("lr=1e-4", "lr=0.9")
@@ -145,7 +145,7 @@ def test_other_wishes_are_another_bisect(experiment, tmp_path):
     assert result.divergence is not None
     wishes = {"workers": 0, "variables": ["learning_rate"], "drain_seconds": 0}
     found = api.bisect(result.run_id, **wishes)
-    assert found.trials == len(api.load(result.run_id).trials)
+    assert found.trials == len(api.load(result.run_id).trial_records)
     assert found.bisect_id == api.bisect(result.run_id, **wishes).bisect_id
     other = api.bisect(result.run_id, budget=1, **wishes)
     assert other.bisect_id != found.bisect_id

@@ -113,7 +113,7 @@ def test_a_bisect_that_is_done_answers_at_once_and_again(stabexp_command, after)
 
 def test_only_what_can_be_the_cause_is_changed(after):
     # An fp32 run is not asked about its number format, though the user would allow it.
-    trials = api.load("late", root=after).trials
+    trials = api.load("late", root=after).trial_records
     doses = {trial.spec.variable for trial in trials if trial.spec.role == "dose"}
     assert doses == {"learning_rate"}
     (control,) = [trial for trial in trials if trial.spec.role == "control"]
@@ -133,8 +133,8 @@ def test_a_wish_that_cannot_be_fulfilled_is_refused_before_anything_is_replayed(
 ):
     done = stabexp_command("bisect", "late", "--root", before, *options)
     assert done.code == 2
-    assert says in done.errors
-    assert api.load("late", root=before).trials == ()
+    assert says in " ".join(done.errors.split())
+    assert api.load("late", root=before).trial_records == ()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_start_that_is_not_there_is_named(stabexp_command, elsewhere, options,
 def test_a_run_that_diverged_is_bisected_and_not_checked(stabexp_command, before):
     done = stabexp_command("check", "late", "--root", before)
     assert done.code == 1
-    assert f"stabexp bisect {only_run(before).name}" in done.errors
+    assert f"stabexp bisect {only_run(before).name}" in " ".join(done.errors.split())
 
 
 def test_a_replay_by_hand_is_one_line_and_is_kept_as_a_trial(stabexp_command, elsewhere):
@@ -162,7 +162,7 @@ def test_a_replay_by_hand_is_one_line_and_is_kept_as_a_trial(stabexp_command, el
     done = stabexp_command(*command)
     assert done.code == 0, done.errors
     assert "learning_rate ×0.01" in done.out
-    (trial,) = api.load("late", root=elsewhere).trials
+    (trial,) = api.load("late", root=elsewhere).trial_records
     assert (trial.spec.role, trial.steps) == ("manual", 3)
     wrong = stabexp_command(*command[:4], "--set", "optimizer.learning=1")
     assert wrong.code == 2
@@ -195,7 +195,8 @@ def test_list_shows_runs_and_names(stabexp_command, after, tmp_path):
     runs = stabexp_command("list", "--root", after).out
     assert only_run(after).name in runs
     assert "diverged at step 15 · learning_rate" in runs
-    assert "make one: stabexp run exp.yaml" in stabexp_command("list", "--root", tmp_path).out
+    none = stabexp_command("list", "--root", tmp_path).out
+    assert "make one: stabexp run exp.yaml" in " ".join(none.split())
     assert "gradient_explosion: " in stabexp_command("list", "detectors").out
 
 
@@ -220,4 +221,4 @@ def test_an_error_of_the_system_is_one_message(stabexp_command, after, tmp_path)
     done = stabexp_command("log", "late", "--root", "root")
     assert done.code == 1
     assert done.errors.startswith("error: ")
-    assert "experiment.yaml: Is a directory; check that place" in done.errors
+    assert "experiment.yaml: Is a directory; check that place" in " ".join(done.errors.split())

@@ -14,7 +14,6 @@ from stabexp.config import (
     Component,
     Document,
     Settings,
-    component,
     override,
     parse_document,
     patched,
@@ -23,6 +22,7 @@ from stabexp.config import (
     validate,
 )
 from stabexp.errors import ConfigError
+from stabexp.plugins import component
 
 
 class Inner(Settings):

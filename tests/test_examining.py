@@ -79,7 +79,7 @@ def test_a_replay_with_nothing_changed_is_a_control_and_equal_in_every_bit(root)
     assert (record.spec.role, record.spec.from_step, record.last_step) == ("control", 20, 29)
     assert record.mismatch is None
     assert notices == ()
-    (kept,) = api.load("learns", root=root).trials
+    (kept,) = api.load("learns", root=root).trial_records
     assert kept.spec == record.spec
 
 
@@ -191,5 +191,5 @@ def test_a_bisect_takes_every_wish_at_once(stabexp_command, root):
     assert answers["warmup"] == "not tried"
     assert verdict["good_step"] == 0
     assert verdict["divergence"]["detected"] == crash_of(root)
-    starts = {trial.spec.from_step for trial in api.load("diverges", root=root).trials}
+    starts = {trial.spec.from_step for trial in api.load("diverges", root=root).trial_records}
     assert 10 not in starts

@@ -115,7 +115,7 @@ def test_the_three_doors_record_the_same_run_and_the_same_replays(folder):
         api.bisect(run_id, workers=0, variables=["learning_rate"], drain_seconds=0)
         for run_id in ids[1:]
     ]
-    keys = [[t.spec.key for t in api.load(run_id).trials] for run_id in ids[1:]]
+    keys = [[t.spec.key for t in api.load(run_id).trial_records] for run_id in ids[1:]]
     assert keys[0] == keys[1]
     assert verdicts[0].cause == verdicts[1].cause == "learning_rate"
     assert verdicts[0].fix == verdicts[1].fix != {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,10 @@ def test_the_schema_knows_every_key_and_plug_in():
     assert schema["additionalProperties"] is False
     assert "name" in schema["required"]
     detectors = schema["properties"]["detectors"]["anyOf"]
-    assert {"loss_spike", "non_finite", "divergence"} <= set(detectors[0]["items"]["enum"])
-    assert set(detectors[1]["properties"]) == set(detectors[0]["items"]["enum"])
-    assert detectors[1]["additionalProperties"] is False
-    assert schema["properties"]["interventions"]["propertyNames"]["enum"]
+    names = detectors[0]["items"]["anyOf"][0]["enum"]
+    assert {"loss_spike", "non_finite", "divergence"} <= set(names)
+    assert list(detectors[1]["properties"]) == names
+    assert schema["properties"]["interventions"]["propertyNames"]["anyOf"][0]["enum"]
     for short in ("task", "train", "schedule"):
         assert {"type": "string"} in schema["properties"][short]["anyOf"]
 
@@ -98,7 +99,8 @@ def _fits(value, schema, root=None):
         "allOf": lambda options: all(_fits(value, option, root) for option in options),
         "enum": lambda allowed: value in allowed,
         "const": lambda only: value == only,
-        "type": lambda kind: _is(value, kind),
+        "pattern": lambda pattern: not _text(value) or re.search(pattern, value) is not None,
+        "type": lambda kind: any(_is(value, one) for one in ([kind] if _text(kind) else kind)),
         "minimum": lambda low: not _is(value, "number") or value >= low,
         "exclusiveMinimum": lambda low: not _is(value, "number") or value > low,
         "maximum": lambda high: not _is(value, "number") or value <= high,
@@ -124,6 +126,10 @@ def _fits(value, schema, root=None):
         ),
     }
     return all(check(schema[key]) for key, check in checks.items() if key in schema)
+
+
+def _text(value):
+    return isinstance(value, str)
 
 
 def _is(value, kind):

@@ -81,7 +81,7 @@ def _result(draw: Draw, folder: Path, *, grid: bool) -> Result:
                 "replays": verdict.trials,
                 "replayed_steps": verdict.replayed_steps,
                 "summary": verdict.summary,
-                "trials": tuple(_short(trial) for trial in loaded.trials),
+                "trials": tuple(_short(trial) for trial in loaded.trial_records),
                 "verdict": to_json(verdict),
             }
             if draw.cause == "marginal":

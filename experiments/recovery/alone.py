@@ -24,7 +24,6 @@ ROOM = 0.75
 def main() -> None:
     """Train what the command line says."""
     fault, seed, root = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-    bench.without_delivery()
     torch.set_num_threads(1)
     if fault != "out_of_memory":
         bench.train(fault, seed, root)

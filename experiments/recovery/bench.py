@@ -103,6 +103,7 @@ def train(
         threads=1,
         batch={"size": BATCH},
         checkpoint={"every": 10, "keep": 4},
+        tracking={"upload": False},
         drain_seconds=0.0,
         **DEFAULTS.get(fault, {}),
         **settings,
@@ -116,7 +117,7 @@ def train_padded(seed: int, root: Path, steps: int = STEPS, **settings: Any) -> 
         f"name: padded\nseed: {seed}\nsteps: {steps}\nthreads: 1\n"
         f'task: {{name: "experiments.recovery.padded:Padded", args: {{seed: {seed}}}}}\n'
         "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}\n"
-        f"batch: {{size: {BATCH}}}\ncheckpoint: {{every: 10}}\n",
+        f"batch: {{size: {BATCH}}}\ncheckpoint: {{every: 10}}\ntracking: {{upload: false}}\n",
         "utf-8",
     )
     return stabexp.run(file, root=root, drain_seconds=0.0, **settings)
@@ -131,7 +132,6 @@ def clean(kind: str, seed: int, root: Path) -> bool:
 
 def work(job: dict[str, Any]) -> dict[str, Any]:
     """Do one job in a place of its own; an error is a result."""
-    without_delivery()
     with tempfile.TemporaryDirectory(prefix="recovery-") as place:
         root = Path(place)
         try:
@@ -228,20 +228,3 @@ def end_loss(run: RunDirectory) -> float:
     """Return the mean loss of the last steps."""
     losses = [record.loss for record in read_steps(run.path / "steps.jsonl")][-LAST:]
     return sum(losses) / len(losses)
-
-
-def without_delivery() -> None:
-    """Start no process that ships to MLflow: hundreds of short runs would wait for its imports."""
-    import stabexp.api
-
-    assert stabexp.api
-    for name, module in list(sys.modules.items()):
-        if name.startswith("stabexp.") and hasattr(module, "start_uploader"):
-            vars(module)["start_uploader"] = lambda directory: _NoUploader()
-
-
-class _NoUploader:
-    """Stands where the process would be."""
-
-    def poll(self) -> None:
-        """Do nothing."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stabexp.advice.clipping import ClipAdvice, Effect
 
-WIDTH = 100
+WIDTH = 80
 
 
 def clip_text(advice: ClipAdvice, *, command: str = "") -> str:
@@ -33,12 +33,16 @@ def _lines(advice: ClipAdvice, command: str) -> Iterator[str]:
     yield from textwrap.wrap(f"set {advice.limit:g}: {advice.reason}.", WIDTH)
     yield ""
     yield "what each would have done to these norms"
-    yield (
-        f"  {'clip to':<30}{'steps clipped':>14}{'usual ones':>12}{'taken off':>11}"
-        f"{'bursts':>9}{'largest':>9}"
-    )
+    yield (f"  {'clip to':<29}{'clipped':>7}{'usual':>8}{'off':>7}{'bursts':>7}{'largest':>8}")
     for effect in advice.effects:
-        yield _effect(effect, advice)
+        yield from _effect(effect, advice)
+    yield from textwrap.wrap(
+        "clipped: share of the steps; usual: of those without a burst; off: the mean taken off the "
+        "norms; largest: the norm that is left at most",
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent="  ",
+    )
     for notice in advice.notices:
         yield from textwrap.wrap(f"! {notice}", WIDTH)
     yield from textwrap.wrap(
@@ -50,10 +54,14 @@ def _lines(advice: ClipAdvice, command: str) -> Iterator[str]:
         yield f"try it: {command}"
 
 
-def _effect(effect: Effect, advice: ClipAdvice) -> str:
+def _effect(effect: Effect, advice: ClipAdvice) -> Iterator[str]:
     mark = "→" if effect.limit == advice.limit else " "
     caught = f"{effect.bursts_caught}/{advice.bursts}" if advice.bursts else "–"
-    return (
-        f"{mark} {effect.name:<30}{effect.clipped_share:>14.1%}{effect.usual_clipped_share:>12.1%}"
-        f"{effect.mean_reduction:>11.1%}{caught:>9}{effect.largest_after:>9.3g}  {effect.word}"
+    line = (
+        f"{mark} {effect.name:<29}{effect.clipped_share:>7.1%}{effect.usual_clipped_share:>8.1%}"
+        f"{effect.mean_reduction:>7.1%}{caught:>7}{effect.largest_after:>8.3g}"
     )
+    fits = len(line) + 2 + len(effect.word) <= WIDTH
+    yield f"{line}  {effect.word}" if fits else line
+    if not fits:
+        yield f"    {effect.word}"

@@ -12,7 +12,7 @@ from stabexp.advice.rate_curve import FEWEST, SHARE
 BLOCKS = "▁▂▃▄▅▆▇█"
 ROWS = 5
 COLUMNS = 64
-WIDTH = 100
+WIDTH = 80
 WITH_WARMUP = {
     (True, True): "The ramp's figure holds with the run's warmup and without it.",
     (True, False): "The ramp's figure holds with the run's warmup only: it rests on it.",

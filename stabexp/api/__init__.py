@@ -17,6 +17,8 @@ from stabexp.api.loading import Loaded, load
 from stabexp.api.locating import locate
 from stabexp.api.recovering import recover
 from stabexp.api.replaying import replay
+from stabexp.api.reporting import report
+from stabexp.api.sample_views import samples
 from stabexp.api.state_health import health
 from stabexp.api.training import resume, run
 from stabexp.api.warning import warn
@@ -39,7 +41,9 @@ __all__ = [
     "lr_find_in",
     "recover",
     "replay",
+    "report",
     "resume",
     "run",
+    "samples",
     "warn",
 ]

@@ -16,10 +16,12 @@ from stabexp.api.runs import (
     observed_loop,
     refuse_while_loading,
 )
+from stabexp.api.sample_views import keep_samples
 from stabexp.bisection.bisect_directory import bisect_directory
 from stabexp.bisection.budget import Budget
 from stabexp.bisection.facts import undiverged
 from stabexp.errors import NotDivergedError, StabexpError
+from stabexp.notifications import start_notifier
 from stabexp.records import Divergence, Verdict
 from stabexp.tracking import DEFAULT_ROOT, RunDirectory, exclusive, find_run
 from stabexp.tracking.uploader import start_uploader, upload_problem, wait_for_upload
@@ -191,6 +193,7 @@ def _bisect(
     from stabexp.reporting.publish import record_verdict
 
     uploader = start_uploader(run_directory.path)
+    start_notifier(run_directory.path, experiment.on_event)
     facts = run_directory.read_json("data.json")
     setup = experiments.setup_of(
         experiment, trivial_loss=facts.get("trivial_loss"), observed=observed_loop(run_directory)
@@ -224,6 +227,8 @@ def _bisect(
                 open_studies=lambda phase: DoseStudies(storage, bisect_id=phase),
                 wishes=Wishes(**{**options, "budget": Budget.parse(options["budget"])}),
             ).bisect()
+            if experiment.bisect.show_samples:
+                keep_samples(directory, pool, verdict)
         record_verdict(run_directory, directory, case.records, runner.records, verdict)
         draw_layers(run_directory)  # anew: the watched replay measured every layer at every step
     except BaseException as error:

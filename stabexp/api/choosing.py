@@ -93,7 +93,7 @@ class Chooser:
             progress=self.progress,
             drain_seconds=0.0,
         )
-        trials = load(self.directory.run_id, root=self.root).trials
+        trials = load(self.directory.run_id, root=self.root).trial_records
         fix, best = best_rate(verdict, trials)
         remedy = self._fix(replace(verdict, fix=fix, summary=f"{verdict.summary}{best}"))
         if remedy is None:

@@ -66,7 +66,7 @@ def diagnose(
         log,
         str(source),
         chosen=chosen,
-        detectors=detection.build(dict.fromkeys(detectors)),
+        detectors=detection.build(dict.fromkeys(detectors), base=Path.cwd()),
         settings=known,
     )
 
@@ -85,16 +85,18 @@ def _diagnose_own(
     warnings = []
     known: dict[str, Any] = {}
     asked: Mapping[str, Any] = dict.fromkeys(detectors)
+    base = Path.cwd()
     try:
-        experiment, known = _configured(directory)
-        asked = asked or experiment.detectors
+        experiment, known, folder = _configured(directory)
+        if not asked:
+            asked, base = experiment.detectors, folder
     except StabexpError as error:
         warnings.append(f"how it was configured is not known, so default detectors judge: {error}")
     records = with_layers(directory, directory.read_steps())
     return diagnose_records(
         records,
         directory.run_id,
-        detectors=detection.build(asked),
+        detectors=detection.build(asked, base=base),
         settings={**known, **settings},
         next_steps=_next_steps(directory, Path(root)),
         warnings=warnings,
@@ -116,15 +118,15 @@ def _last_good(directory: RunDirectory, records: Sequence[StepRecord]) -> int | 
     return detection.last_good_step(records, found.onset, whole)
 
 
-def _configured(directory: RunDirectory) -> tuple[experiments.Experiment, dict[str, Any]]:
-    """Return the experiment of a run, and its settings as an opinion asks for them."""
-    experiment, _ = experiment_of(directory)
+def _configured(directory: RunDirectory) -> tuple[experiments.Experiment, dict[str, Any], Path]:
+    """Return the experiment of a run, its settings as an opinion asks for them, and its folder."""
+    experiment, folder = experiment_of(directory)
     known = (directory.path / "data.json").exists()
     facts = directory.read_json("data.json") if known else {}
     setup = experiments.setup_of(
         experiment, trivial_loss=facts.get("trivial_loss"), observed=observed_loop(directory)
     )
-    return experiment, asdict(setup)
+    return experiment, asdict(setup), folder
 
 
 def _in_commands(directory: RunDirectory, root: Path) -> str:

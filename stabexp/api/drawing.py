@@ -37,7 +37,7 @@ def figures(
     directory = find_run(run_id, Path(root))
     if directory.kind != "run":
         raise not_a_run(run_id, directory)
-    drawn = _drawn(directory)
+    drawn = drawn_layers(directory)
     if not drawn:
         raise StabexpError(
             f"run {directory.run_id}: no step measured its layers; run it with "
@@ -55,10 +55,12 @@ def figures(
 def draw_layers(directory: RunDirectory) -> None:
     """Draw a run that has just ended, as far as its layers were measured, and hand it to MLflow."""
     with suppress(OSError):  # on a full disk the run is worth more than its pictures
-        _published(directory, _drawn(directory))
+        _published(directory, drawn_layers(directory))
 
 
-def _drawn(directory: RunDirectory) -> dict[str, str]:
+def drawn_layers(directory: RunDirectory) -> dict[str, str]:
+    """Return file name → SVG of what the steps of a run measured of its layers."""
+
     from stabexp.reporting.layer_figures import layer_figures
 
     near: Sequence[StepRecord] = ()

@@ -1,73 +1,48 @@
-"""Everything recorded of a run, in one line."""
+"""`load`: a run by its id, from its directory, or from an MLflow store where no directory is."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from stabexp import experiment as experiments
-from stabexp.api.runs import experiment_of, not_a_run
-from stabexp.records import Divergence, StepRecord, TrialRecord, Verdict
+from stabexp.api.loaded import Loaded
+from stabexp.api.loading_from_store import LoadedFromStore
+from stabexp.api.runs import not_a_run
+from stabexp.errors import RunNotFoundError, TrackingError
 from stabexp.tracking import DEFAULT_ROOT, find_run
+from stabexp.tracking.store_reader import store_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """Everything recorded of a run."""
-
-    run_id: str
-    directory: Path
-    experiment: experiments.Experiment
-    records: tuple[StepRecord, ...]
-    divergence: Divergence | None
-    trials: tuple[TrialRecord, ...]
-    """Trials of the latest bisect, in the order in which they finished."""
-    verdict: Verdict | None
-
-    @property
-    def steps(self) -> pd.DataFrame:
-        """One row per step."""
-        from stabexp.tracking.frames import steps_frame
-
-        return steps_frame(self.records)
-
-    @property
-    def trials_table(self) -> pd.DataFrame:
-        """One row per trial."""
-        from stabexp.tracking.frames import trials_frame
-
-        return trials_frame(self.trials)
+__all__ = ["Loaded", "load"]
 
 
 def load(run_id: str, *, root: Path | str = DEFAULT_ROOT) -> Loaded:
     """Return everything recorded of a run, finished or not.
 
+    Args:
+        run_id: The run's id, the beginning of it, or its MLflow run id.
+        root: Where runs are kept; or a folder with a local MLflow store alone, of which as much is
+            loaded as it has.
+
     Raises:
         RunNotFoundError: If there is no such run.
+        TrackingError: If what was recorded of it is damaged.
     """
-    directory = find_run(run_id, root)
+    try:
+        directory = find_run(run_id, root)
+    except RunNotFoundError as error:
+        return _from_store(run_id, Path(root), error)
     if directory.kind != "run":
         raise not_a_run(run_id, directory)
-    experiment, _ = experiment_of(directory)
-    trials: tuple[TrialRecord, ...] = ()
-    verdict = None
-    bisects = [child for child in directory.children() if child.kind == "bisect"]
-    if bisects:
-        from stabexp.bisection.trials import read_trials
+    return Loaded(directory)
 
-        trials = read_trials(bisects[-1])
-        if (bisects[-1].path / "verdict.json").exists():
-            verdict = bisects[-1].read_record(Verdict, "verdict.json")
-    return Loaded(
-        run_id=directory.run_id,
-        directory=directory.path,
-        experiment=experiment,
-        records=tuple(directory.read_steps()),
-        divergence=directory.divergence(),
-        trials=trials,
-        verdict=verdict,
-    )
+
+def _from_store(run_id: str, root: Path, missing: RunNotFoundError) -> Loaded:
+    """Return what the MLflow store in a folder has of a run; else why it was not found."""
+    try:
+        store = store_of(root)
+        if store is None:
+            raise missing
+        return LoadedFromStore(store, store.find(run_id))
+    except TrackingError:
+        raise missing from None
+    except RunNotFoundError as error:
+        raise (error if not (root / "runs").exists() else missing) from None

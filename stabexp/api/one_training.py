@@ -9,12 +9,27 @@ from stabexp import experiment as experiments
 from stabexp.api.drawing import draw_layers
 from stabexp.api.runs import ERROR, LOCK, broken_off, experiment_of, not_a_run
 from stabexp.errors import StabexpError
+from stabexp.notifications import start_notifier
 from stabexp.records import RunResult, StepRecord
 from stabexp.tracking import RunDirectory, exclusive, find_run
 from stabexp.tracking.uploader import start_uploader
 
 OnStep = Callable[[StepRecord], None] | None
 OnStart = Callable[[RunDirectory, experiments.Experiment], None] | None
+
+
+def planned_steps(directory: RunDirectory) -> int | None:
+    """Return how many steps a run's training will make in all.
+
+    A trainer that knows its own length tells it before its first step; None until then, and where
+    nobody knows.
+    """
+    from stabexp.training.recorded import PLAN
+
+    if not (directory.path / PLAN).exists():
+        return None
+    steps = directory.read_json(PLAN).get("steps")
+    return steps if isinstance(steps, int) else None
 
 
 def train(
@@ -35,6 +50,7 @@ def train(
     """
     (directory.path / ERROR).unlink(missing_ok=True)  # an earlier life's
     uploader = start_uploader(directory.path)
+    start_notifier(directory.path, experiment.on_event)
     try:
         if on_start is not None:
             on_start(directory, experiment)

@@ -13,10 +13,12 @@ from stabexp.api.runs import (
     DRAIN_SECONDS,
     ERROR,
     LOCK,
+    experiment_of,
     not_a_run,
     refuse_while_loading,
 )
 from stabexp.errors import ConfigError, NotDivergedError
+from stabexp.notifications import start_notifier
 from stabexp.records import Recovery, RecoveryAction, to_json
 from stabexp.recovery import Incident, incident_of
 from stabexp.recovery.learned import level, made_again, shortfall
@@ -84,6 +86,7 @@ def recover(
             return kept
         going = None if again else kept
         uploader = start_uploader(directory.path)
+        start_notifier(directory.path, experiment_of(directory)[0].on_event, until=RECOVERY)
         try:
             done = _Recovering(
                 directory,

@@ -47,7 +47,7 @@ def replay(
     run_directory = find_run(run_id, root)
     if run_directory.kind != "run":
         raise not_a_run(run_id, run_directory)
-    experiment, _ = experiment_of(run_directory)
+    experiment, base = experiment_of(run_directory)
     records = run_directory.read_steps()
     crash = run_directory.divergence() or undiverged(records)
     pool = InlinePool("stabexp.experiment:replay_job", {"directory": str(run_directory.path)})
@@ -65,6 +65,7 @@ def replay(
             settings=experiments.flat(experiment),
             keys=dotted_keys(experiments.Experiment),
             from_step=start,
+            base=base,
         )
         steps_in_all = experiments.setup_of(experiment, observed=observed_loop(run_directory)).steps
         plan = Plan(divergence=crash, good_step=start, steps=steps_in_all)

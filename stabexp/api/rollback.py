@@ -76,7 +76,7 @@ def _child(action: RecoveryAction, crashed: RunDirectory, root: Path) -> RunDire
         return RunDirectory.open(path)
     source = crashed.read_json(experiments.SOURCE)
     document = patched(Document.from_json(source), action.settings, name=action.remedy)
-    experiment = experiments.from_document(document)
+    experiment = experiments.from_document(document, base=Path(source["base"]))
     return RunDirectory.create(
         path,
         run_id=action.run_id,

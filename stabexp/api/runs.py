@@ -8,7 +8,7 @@ from typing import Any
 
 from stabexp import experiment as experiments
 from stabexp.errors import ConfigError, RunNotFoundError, TrackingError
-from stabexp.tasks.loading import being_loaded
+from stabexp.loading import being_loaded
 from stabexp.tracking import RunDirectory
 
 DAMAGED = "damaged, or from another version; restore it from a copy"

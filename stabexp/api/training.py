@@ -15,6 +15,7 @@ from stabexp.api.one_training import OnStart, OnStep, go_on, train
 from stabexp.api.recovering import recover
 from stabexp.api.runs import DRAIN_SECONDS, LOCK, refuse_while_loading
 from stabexp.errors import TrainingError
+from stabexp.notifications import read_targets, unset_names
 from stabexp.records import RunResult, StepRecord
 from stabexp.recovery.incident import is_out_of_memory
 from stabexp.tracking import (
@@ -27,7 +28,7 @@ from stabexp.tracking import (
     settled_uri,
 )
 from stabexp.tracking.uploader import upload_problem, wait_for_upload
-from stabexp.tracking.web_view import runs_view_tag
+from stabexp.tracking.web_view import EXPERIMENT_NOTE, runs_view_tag
 
 if TYPE_CHECKING:
     from stabexp.bisection.trials import Progress
@@ -169,10 +170,12 @@ def _create(experiment: experiments.Experiment, root: Path) -> RunDirectory:
         name=run_id,
         experiment=experiment.tracking.experiment,
         tracking_uri=settled_uri(uri) if uri else local_tracking_uri(root),
+        upload=experiment.tracking.upload,
         params=experiments.flat(experiment),
         tags={"stabexp.role": "run", "stabexp.description": experiment.description},
     )
     directory.set_experiment_tags(dict([runs_view_tag(time_ms=time.time_ns() // 1_000_000)]))
+    directory.set_experiment_note(EXPERIMENT_NOTE)
     return directory
 
 
@@ -181,4 +184,7 @@ def _delivered(result: RunResult, seconds: float) -> RunResult:
     delivered = wait_for_upload(result.directory, seconds)
     problem = "" if delivered else upload_problem(result.directory)
     notices = (*result.notices, *([problem] if problem else ()))
+    if unset := unset_names(read_targets(result.directory)):
+        names = " and ".join(unset)
+        notices += (f"on_event: {names} not set here; set it, and send what is left: stabexp sync",)
     return replace(result, delivered=delivered, notices=notices)

@@ -9,20 +9,21 @@ the fix goes on training.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
 from stabexp.bisection import attribution
 from stabexp.bisection.case import Case, Wishes
-from stabexp.bisection.decision_tree import SILENT_TREE, TREE, walk
+from stabexp.bisection.decision_tree import SILENT_TREE, TREE, Walk, walk
 from stabexp.bisection.facts import NOTHING, Facts
 from stabexp.bisection.optuna_study import DoseStudies
+from stabexp.bisection.outlook import standing
 from stabexp.bisection.plan import Plan
 from stabexp.bisection.proving import Proving
 from stabexp.bisection.scope import Scope, scope
 from stabexp.bisection.trials import TrialRunner
 from stabexp.detectors import opinion
-from stabexp.records import Verdict
+from stabexp.records import TrialSpec, Verdict
 
 
 class Bisector(Proving):
@@ -90,6 +91,7 @@ class Bisector(Proving):
             node = walked.waiting
             if not self.spent():
                 self.runner.progress.phase(self.tree[node].question, "the verdict")
+                self.tell(plan, walked)
                 plan = self.gather(node, plan)
             self._gathered(node)
         return plan
@@ -119,6 +121,23 @@ class Bisector(Proving):
             steps=self.case.setup.steps,
             own_order=self.case.setup.streamed,
         )
+
+    def tell(self, plan: Plan, walked: Walk, planned: Sequence[TrialSpec] = ()) -> None:
+        """Tell what is known by now, and what the rest is expected to cost."""
+        steps, seconds = self.wishes.budget.left(
+            self.runner.replayed_steps, time.monotonic() - self._started
+        )
+        told = standing(
+            self.facts,
+            plan,
+            self.tree,
+            walked,
+            planned=planned,
+            thorough=self.wishes.thorough,
+            budget_steps=steps,
+            budget_seconds=seconds,
+        )
+        self.runner.progress.standing(told)
 
     def _gathered(self, *nodes: str) -> None:
         self.facts = replace(self.facts, gathered=self.facts.gathered | set(nodes))

@@ -57,6 +57,13 @@ class Budget:
             self.seconds is not None and seconds >= self.seconds
         )
 
+    def left(self, replayed_steps: int, seconds: float) -> tuple[int | None, float | None]:
+        """Return the steps and the seconds that are left; None where there is no such limit."""
+        return (
+            None if self.steps is None else max(0, self.steps - replayed_steps),
+            None if self.seconds is None else max(0.0, self.seconds - seconds),
+        )
+
     def __str__(self) -> str:
         """Return it as people type it: "2000 steps", "1h30m", "no limit"."""
         if self.steps is not None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from stabexp import interventions as changing
-from stabexp.config import Document, Settings, guess, override, suggest
+from stabexp.config import Document, Settings, guess, key_parts, override, suggest
 from stabexp.errors import ConfigError
+from stabexp.plugins import is_reference
 from stabexp.records import Change
 
 WITHOUT_EFFECT = {"name", "description", "expect", "bisect", "tracking", "on_divergence"}
@@ -30,6 +32,7 @@ FROM_A_CHECKPOINT = (
 )
 """What can be changed from a checkpoint after step 0."""
 _FACTORS = {"optimizer.lr": "learning_rate", "optimizer.weight_decay": "weight_decay"}
+_PLUGINS = {"detectors", "monitors", "interventions", "stabilisers"}
 _OPTION = "--set"
 
 
@@ -50,6 +53,7 @@ def changes_by_hand(
     settings: Mapping[str, Any],
     keys: Collection[str],
     from_step: int,
+    base: Path | None = None,
 ) -> ByHand:
     """Return what "key=value" assignments ask of a replay.
 
@@ -59,6 +63,7 @@ def changes_by_hand(
         settings: The run's settings by dotted key, those that are null left out.
         keys: The keys there are, as `dotted_keys` lists them.
         from_step: The checkpoint to start from.
+        base: Folder that an intervention in a file is named from: the run's.
 
     Raises:
         ConfigError: If one is no assignment, its key is unknown or given twice, its value is not
@@ -67,7 +72,7 @@ def changes_by_hand(
     parts: list[tuple[str, str]] = []
     for text in assignments:
         key, separator, value = text.partition("=")
-        if not separator or not all(key.strip().split(".")):
+        if not separator or not all(key_parts(key.strip())):
             raise ConfigError(
                 f"{_OPTION} {text}: expected key=value, for example optimizer.lr=1e-4"
             )
@@ -75,7 +80,7 @@ def changes_by_hand(
             raise ConfigError(f"{_OPTION} {text}: {key.strip()} is given twice; keep one")
         parts.append((key.strip(), value))
     asked = [
-        change_for(key, value, settings=settings, keys=keys, from_step=from_step)
+        change_for(key, value, settings=settings, keys=keys, from_step=from_step, base=base)
         for key, value in parts
     ]
     return ByHand(
@@ -86,13 +91,19 @@ def changes_by_hand(
 
 
 def change_for(
-    key: str, value: str, *, settings: Mapping[str, Any], keys: Collection[str], from_step: int
+    key: str,
+    value: str,
+    *,
+    settings: Mapping[str, Any],
+    keys: Collection[str],
+    from_step: int,
+    base: Path | None = None,
 ) -> ByHand:
     """Return what one assignment asks of a replay; see `changes_by_hand`."""
-    if key not in keys and key in changing.INTERVENTIONS:
+    if key not in keys and (key in changing.INTERVENTIONS or _is_own(key)):
         key = f"interventions.{key}"
     _check_key(key, value, settings, keys)
-    given = _Assignment(key, value, settings)
+    given = _Assignment(key, value, settings, base=base)
     if key.startswith("interventions."):
         name = key.removeprefix("interventions.")
         notices: tuple[str, ...] = ()
@@ -129,15 +140,17 @@ def _from_checkpoint(given: _Assignment, from_step: int) -> ByHand | None:
 class _Assignment:
     """One key and its value, typed as YAML types it, beside what the run has."""
 
-    def __init__(self, key: str, text: str, settings: Mapping[str, Any]) -> None:
-        self.key, self.text = key, text
+    def __init__(
+        self, key: str, text: str, settings: Mapping[str, Any], *, base: Path | None = None
+    ) -> None:
+        self.key, self.text, self.base = key, text, base
         self.was = settings.get(key)
         self.settings = settings
         try:
             values: Any = override(Document("", {}), [f"{key}={text}"]).values
         except ConfigError as error:
             raise ConfigError(str(error).replace("-o ", f"{_OPTION} ", 1)) from None
-        for part in key.split("."):
+        for part in key_parts(key):
             values = values[part]
         self.typed: Any = values
         """As typed, for what is declared with a type."""
@@ -155,7 +168,7 @@ class _Assignment:
     def change(self, variable: str, dose: Any) -> Change:
         """Return the change, its dose checked and typed by the intervention itself."""
         try:
-            (made,) = changing.build({variable: dose})
+            made = changing.intervention(variable, dose, base=self.base)
         except ConfigError as error:
             problem = str(error).removeprefix("interventions.").removeprefix(f"{variable}.dose: ")
             raise self.error(problem) from None
@@ -170,6 +183,11 @@ class _Assignment:
                 "which no factor brings there; add --from 0 to run it from the start"
             )
         return ByHand(changes=(self.change(variable, wanted / float(self.was)),))
+
+
+def _is_own(key: str) -> bool:
+    """Say whether a key is the name of an intervention in a file: "ease.py:Ease"."""
+    return is_reference(key) and key.partition(".")[0] not in _PLUGINS
 
 
 def _warmup(given: _Assignment, from_step: int) -> ByHand:

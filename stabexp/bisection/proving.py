@@ -6,7 +6,8 @@ past, so putting the bad value back must bring the crash back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,7 +42,7 @@ class Proving(Gathering):
         if self.spent():
             return True
         if trial is not None:
-            self._stands(plan, walked.cause, trial)
+            self._stands(plan, walked, trial)
             if (again := self._crashed_again(walked)) is not None:
                 self.facts = replace(
                     self.facts,
@@ -69,13 +70,19 @@ class Proving(Gathering):
             return None
         return proof
 
-    def _stands(self, plan: Plan, cause: Cause, trial: TrialRecord) -> None:
+    @abstractmethod
+    def tell(self, plan: Plan, walked: Walk, planned: Sequence[TrialSpec] = ()) -> None:
+        """Tell what is known by now, and what the rest is expected to cost."""
+
+    def _stands(self, plan: Plan, walked: Walk, trial: TrialRecord) -> None:
         """Put the bad value back, and go on with the fix past the horizon."""
+        cause = walked.cause
         self.runner.progress.phase(f"proof that it is {cause}", "the verdict")
         ladder = self.facts.ladders.get(cause)
         reversal = plan.reversal(trial.spec) if ladder is not None else None
         proof = self._proof_of(plan, trial, recurring=cause == "data")
         specs = [spec for spec in (proof, reversal) if spec is not None]
+        self.tell(plan, walked, specs)
         ran = dict(zip((s.key for s in specs), self.runner.run(specs), strict=True))
         self.facts = replace(
             self.facts,

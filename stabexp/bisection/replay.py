@@ -18,10 +18,12 @@ from stabexp import instruments as watching
 from stabexp import interventions as changing
 from stabexp.bisection.facts import samples_of, undiverged
 from stabexp.bisection.judging import Judgement, judge_trial
+from stabexp.bisection.sample_taking import keep_views, views_without_training
 from stabexp.bisection.trials import RECORD, Survey, finished_trial
 from stabexp.detectors import last_good_step
 from stabexp.errors import CheckpointError, StabexpError, TrackingError
 from stabexp.instruments import Instrument
+from stabexp.instruments.shown_batches import ShownBatches
 from stabexp.records import (
     Change,
     Divergence,
@@ -82,6 +84,7 @@ def replay(
         records.append(record)
         trial.log_step(record)
 
+    batches = ShownBatches(latest=spec.role == "control")
     half = FORMATS[origin.precision(program.settings.precision)].half
     instruments = watching.build(
         {name: _arguments(name, spec, origin, program) for name in spec.instruments}
@@ -89,13 +92,13 @@ def replay(
     run = Run(
         program.settings,
         fork=_fork(spec, origin, trials),
-        interventions=changing.build(_resolved(spec, origin)),
+        interventions=changing.build(_resolved(spec, origin), base=program.settings.base),
         until=spec.until_step,
         save_at=spec.save_at,
         checkpoints=store,
         on_step=on_step,
         extra_monitors=_closer(spec, half=half),
-        instruments=tuple(instruments.values()),
+        instruments=(*instruments.values(), batches),
         judged=spec.role != "scan",
     )
     try:
@@ -128,6 +131,8 @@ def replay(
             crash=origin.divergence,
             trivial_loss=origin.trivial_loss,
         )
+    found = _findings(instruments, spec, records, run)
+    keep_views(trial, spec, run, records, found, batches=batches, original=origin.records)
     mismatch, mismatch_field = (
         first_mismatch(origin.records, records) if spec.role == "control" else (None, "")
     )
@@ -141,7 +146,7 @@ def replay(
         mismatch=mismatch,
         mismatch_field=mismatch_field,
         metrics=summary(records) | _share(spec, records, origin),
-        findings=_findings(instruments, spec, records, run),
+        findings=found,
         seconds=time.perf_counter() - started,
         directory=trial.path.name,
         note="; ".join([judged.note, *(run.notices if spec.role == "control" else ())]),
@@ -357,6 +362,11 @@ def job(
     def work(request: dict[str, Any]) -> dict[str, Any]:
         if "survey" in request:
             return asdict(survey(origin, unpatched))
+        if "samples" in request:
+            views = views_without_training(
+                unpatched, request["samples"], ordinary=request["ordinary"], original=records
+            )
+            return {"samples": [to_json(view) for view in views]}
         spec = from_json(TrialSpec, request["spec"])
         trial = RunDirectory.open(Path(request["trial"]))
         trials = trial.path.parent

@@ -16,6 +16,14 @@ from typing import Any
 
 from stabexp import errors
 from stabexp.bisection.inline_pool import Pool
+from stabexp.bisection.outlook import Standing
+from stabexp.bisection.trial_entry import (
+    change,
+    trial_name,
+    trial_note,
+    trial_params,
+    trial_result,
+)
 from stabexp.bisection.workers import WorkerFailure
 from stabexp.errors import CheckpointError, StabexpError, TrackingError, TrainingError
 from stabexp.records import StepRecord, TrialRecord, TrialSpec, from_json, to_json
@@ -24,15 +32,6 @@ from stabexp.tracking.run_directory import RunDirectory
 
 RECORD = "trial.json"
 """Where a trial's record is; its presence says that the trial ran to its end."""
-
-COLOURS = {
-    "cured": "#2e7d32",
-    "stalled": "#b26a00",
-    "delayed": "#c05600",
-    "diverged": "#c62828",
-    "inconclusive": "#757575",
-}
-"""Colours of a trial's curves and bars in MLflow, by outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +44,8 @@ class Progress:
     note: Callable[[str], None] = lambda text: None
     phase: Callable[[str, str], None] = lambda name, left: None
     """Called when a phase begins, with its name and what comes after it."""
+    standing: Callable[[Standing], None] = lambda standing: None
+    """Called after `phase`, with what is known by then and what is still to come."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,17 +126,11 @@ class TrialRunner:
             self._trials / name,
             run_id=f"{self.bisect.run_id}.{name}",
             kind="trial",
-            name=f"-- {_change(spec)}",
+            name=f"-- {change(spec)}",
             parent_path=self.bisect.path,
             experiment=self.bisect.manifest.experiment,
             tracking_uri=self.bisect.manifest.tracking_uri,
-            params={
-                "variable": spec.variable or "none",
-                "dose": "" if spec.dose is None else spec.dose,
-                "from_step": spec.from_step,
-                **{f"config.{key}": value for key, value in self.params.items()},
-                **{f"config.{key}": value for key, value in spec.patch.items()},
-            },
+            params=trial_params(spec, self.params),
             tags={"stabexp.role": spec.role, "stabexp.reason": spec.reason},
         )
 
@@ -167,7 +162,7 @@ class TrialRunner:
         return record
 
     def _failed(self, spec: TrialSpec, trial: RunDirectory, failure: WorkerFailure) -> TrialRecord:
-        error = _ours(failure)
+        error = error_of(failure)
         if isinstance(error, TrackingError) or (
             isinstance(error, CheckpointError) and not spec.from_trial
         ):
@@ -191,7 +186,7 @@ class TrialRunner:
     def _keep(self, record: TrialRecord, *, reused: bool) -> TrialRecord:
         if not reused or record.number < 0:
             number = 1 + max((known.number for known in self._finished.values()), default=-1)
-            record = replace(record, number=number, name=_name(number, record))
+            record = replace(record, number=number, name=trial_name(number, record))
             trial_directory = self._trials / record.directory
             write_json(trial_directory / RECORD, to_json(record))
         self._finished[record.spec.key] = record
@@ -203,28 +198,19 @@ class TrialRunner:
 
     def _publish(self, trial: RunDirectory, record: TrialRecord) -> None:
         """Give the trial the name, colour and figures by which MLflow tells the story."""
-        name = record.name or _name(0, record)
-        trial.log_params({"outcome": record.outcome})
-        trial.set_metrics(
-            {
-                "verdict/steps_survived": float(record.steps),
-                "verdict/cured": float(record.outcome == "cured"),
-                "verdict/end_loss": float(f"{record.end_loss:.4g}"),
-            }
-        )
-        trial.set_tags(
-            {
-                "mlflow.runName": name,
-                "mlflow.runColor": COLOURS[record.outcome],
-                "stabexp.outcome": record.outcome,
-                "stabexp.note": record.note,
-            }
-        )
-        trial.set_note(f"### {name}\n\n{record.spec.reason}\n\n{record.note}\n")
+        result = trial_result(record)
+        trial.log_params(result["params"])
+        trial.set_metrics(result["metrics"])
+        trial.set_tags(result["tags"])
+        run = self.bisect.parent
+        run_id = self.bisect.run_id if run is None else run.run_id
+        trial.set_note(trial_note(record, run_id=run_id, bisect_id=self.bisect.run_id))
         trial.add_artifact(RECORD)
         if (trial.path / "steps.jsonl").exists():
             trial.add_artifact("steps.jsonl")
-        trial.finish("FINISHED" if record.outcome == "cured" else "FAILED")
+        # A scan trains nothing that could fail: MLflow would mark it with a cross.
+        done = record.outcome == "cured" or (record.spec.role == "scan" and record.steps > 0)
+        trial.finish("FINISHED" if done else "FAILED")
 
     def run(self, specs: Iterable[TrialSpec]) -> tuple[TrialRecord, ...]:
         """Run trials side by side; return their records in the order of the specs."""
@@ -257,7 +243,7 @@ class TrialRunner:
         if isinstance(result, WorkerFailure) and result.exit_code is not None:
             result = self._ask({"survey": True})  # it was killed from outside; once can happen
         if isinstance(result, WorkerFailure):
-            raise _ours(result) or StabexpError(f"{result.message}\n{result.log}".rstrip())
+            raise error_of(result) or StabexpError(f"{result.message}\n{result.log}".rstrip())
         return from_json(Survey, result)
 
     def _ask(self, job: dict[str, Any]) -> dict[str, Any] | WorkerFailure:
@@ -265,7 +251,7 @@ class TrialRunner:
         return self.pool.wait()[1]
 
 
-def _ours(failure: WorkerFailure) -> StabexpError | None:
+def error_of(failure: WorkerFailure) -> StabexpError | None:
     """Return the error of ours that a job raised, None for any other and for a dead worker."""
     found = re.search(r"\bstabexp\.errors\.(\w+): (.*)", failure.message, re.DOTALL)
     if failure.exit_code is not None or found is None:
@@ -277,20 +263,6 @@ def _ours(failure: WorkerFailure) -> StabexpError | None:
 def _give_up(trial: RunDirectory) -> None:
     with suppress(TrackingError):  # the disk may be full, which is what is being told
         trial.finish("FAILED")
-
-
-def _name(number: int, record: TrialRecord) -> str:
-    return f"{number:02d} {_change(record.spec)} {record.outcome}"
-
-
-def _change(spec: TrialSpec) -> str:
-    """Return "learning_rate ×0.5", "placebo learning_rate ×1.03", "proof of the fix"."""
-    if spec.variable is None:
-        more = {"control": " unchanged", "reversal": " value put back", "proof": " of the fix"}
-        return spec.role + more.get(spec.role, "")
-    times = "×" if spec.variable in {"learning_rate", "batch_size"} else ""
-    role = "" if spec.role == "dose" else f"{spec.role} "
-    return f"{role}{spec.variable} {times}{spec.dose}"
 
 
 def read_trials(bisect: RunDirectory) -> tuple[TrialRecord, ...]:

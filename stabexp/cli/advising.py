@@ -12,11 +12,12 @@ from stabexp.cli.app import (
     ROOT,
     AsJson,
     Overrides,
+    Quiet,
     Root,
     app,
     console_of,
     print_json,
-    say,
+    show,
 )
 
 
@@ -39,7 +40,7 @@ def lr_find(
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Write the curve to this SVG file.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the learning rate: a ramp, then trials from scratch. Leaves no run behind."""
@@ -48,7 +49,7 @@ def lr_find(
     from stabexp.experiment import given
     from stabexp.records import to_json
 
-    console = console_of(quiet=quiet or as_json)
+    console = console_of(quiet=quiet)
     found = advising.lr_find(
         what,
         override or [],
@@ -65,11 +66,13 @@ def lr_find(
         plot.write_text(
             finder_svg(found, title=f"learning rate finder: {experiment.name}"), "utf-8"
         )
-        say(f"the curve: {plot}")
     if as_json:
-        print_json({**to_json(found), "command": command, "usual": usual})
+        facts = {**to_json(found), "command": command, "usual": usual}
+        print_json({**facts, "plot": plot})
     else:
-        print(finder_text(found, command=command, usual=usual))
+        show(finder_text(found, command=command, usual=usual))
+        if plot is not None:
+            show(f"the curve: {plot}")
     if found.rate is None:
         raise typer.Exit(NO_VERDICT)
 
@@ -109,4 +112,4 @@ def clip_advice(
     if as_json:
         print_json({**to_json(advice), "command": command})
     else:
-        print(clip_text(advice, command=command))
+        show(clip_text(advice, command=command))

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from stabexp.cli.json_output import print_json
+from stabexp.cli.terminal import WISHED, busy, console_of, say, show
+
+__all__ = [
+    "DIVERGED",
+    "FOUND",
+    "INTERRUPTED",
+    "NOT_REPRODUCED",
+    "NO_VERDICT",
+    "ROOT",
+    "AsJson",
+    "Interrupted",
+    "Overrides",
+    "Quiet",
+    "Root",
+    "RunId",
+    "app",
+    "busy",
+    "console_of",
+    "print_json",
+    "root_option",
+    "say",
+    "show",
+]
 
 DIVERGED, NO_VERDICT, NOT_REPRODUCED, FOUND, INTERRUPTED = 3, 4, 5, 6, 130
 
@@ -29,25 +50,29 @@ Overrides = Annotated[
     typer.Option("-o", "--override", help="Replace a setting: -o optimizer.lr=3e-4 (repeatable)."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 RunId = Annotated[str, typer.Argument(help="The run's id, its beginning, or its MLflow run id.")]
 ROOT = Path("stabexp_runs")
 
 
-def say(text: str) -> None:
-    print(text, file=sys.stderr)
+class Interrupted(Exception):
+    """Ctrl-C, with what to tell about what was begun."""
 
 
-def console_of(*, quiet: bool) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=False)
+@app.callback()
+def options(
+    colour: Annotated[
+        bool | None,
+        typer.Option(
+            "--color/--no-color",
+            help="Colour or none, anywhere in the command; default: on a terminal.",
+        ),
+    ] = None,
+) -> None:
+    """A training run diverged: find out why, prove it, fix it."""
+    if colour is not None:
+        WISHED.colour = colour
 
 
 def root_option(root: Path) -> str:
     return "" if root == ROOT else f" --root {root}"
-
-
-def print_json(data: object) -> None:
-    import json
-
-    print(json.dumps(data, indent=2, ensure_ascii=False))

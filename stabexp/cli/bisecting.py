@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,21 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stabexp.cli.app import (
-    INTERRUPTED,
     NO_VERDICT,
     NOT_REPRODUCED,
     ROOT,
     AsJson,
+    Interrupted,
+    Quiet,
     Root,
     RunId,
     app,
     console_of,
     print_json,
     root_option,
-    say,
+    show,
 )
+from stabexp.cli.terminal import prose_width, say, show_rich
 
 if TYPE_CHECKING:
+    from stabexp.api.loading import Loaded
     from stabexp.bisection.trials import Progress
     from stabexp.records import Verdict
 
@@ -55,7 +59,7 @@ def bisect(
     ] = False,
     again: Annotated[bool, typer.Option(help="Bisect anew though there is a verdict.")] = False,
     root: Root = ROOT,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Find out why a run diverged. Safe to kill and start again."""
@@ -107,20 +111,21 @@ def bisect_display(*, quiet: bool) -> Iterator[Progress]:
     from stabexp.bisection.trials import Progress
     from stabexp.reporting.live import BisectDisplay
 
-    display = BisectDisplay(console_of(quiet=quiet))
+    display = BisectDisplay(console_of(quiet=quiet), warn=say if quiet else None)
     try:
         yield Progress(
             started=display.started,
             finished=display.finished,
             note=display.note,
             phase=display.phase,
+            standing=display.standing,
         )
     except (KeyboardInterrupt, Exception) as error:
         if not _is_interruption(error):
             raise
-        display.close()
-        say("interrupted; what was recorded is kept, and the same command goes on from there")
-        raise typer.Exit(INTERRUPTED) from None
+        raise Interrupted(
+            "interrupted; what was recorded is kept, and the same command goes on from there"
+        ) from None
     finally:
         display.close()
 
@@ -142,13 +147,21 @@ def verdict_code(verdict: Verdict) -> int:
 
 def print_verdict(run_id: str, root: Path) -> None:
     from stabexp import api
-    from stabexp.reporting import verdict_text
 
     loaded = api.load(run_id, root=root)
+    _show_verdict(loaded)
+    show(f"see it: stabexp ui{root_option(root)} {loaded.run_id}")
+
+
+def _show_verdict(loaded: Loaded) -> None:
+    from stabexp.reporting import verdict_renderable
+
     assert loaded.verdict is not None
     text = (loaded.directory / "experiment.yaml").read_text("utf-8")
-    print(verdict_text(loaded.verdict, loaded.trials, experiment=text))
-    print(f"see it: stabexp ui{root_option(root)} {loaded.run_id}")
+    width = prose_width(sys.stdout)
+    show_rich(
+        verdict_renderable(loaded.verdict, loaded.trial_records, width=width, experiment=text)
+    )
 
 
 @app.command()
@@ -156,8 +169,7 @@ def log(run_id: RunId, root: Root = ROOT, as_json: AsJson = False) -> None:
     """Show every trial of a bisect and what it showed, like `git bisect log`."""
     from stabexp import api
     from stabexp.records import to_json
-    from stabexp.reporting import verdict_text
-    from stabexp.reporting.text import trial_line
+    from stabexp.reporting.text import trial_lines
 
     loaded = api.load(run_id, root=root)
     if as_json:
@@ -165,20 +177,20 @@ def log(run_id: RunId, root: Root = ROOT, as_json: AsJson = False) -> None:
             {
                 "run_id": loaded.run_id,
                 "divergence": to_json(loaded.divergence) if loaded.divergence else None,
-                "trials": [to_json(record) for record in loaded.trials],
+                "trials": [to_json(record) for record in loaded.trial_records],
                 "verdict": to_json(loaded.verdict) if loaded.verdict else None,
             }
         )
         return
     found = loaded.divergence
-    print(f"run {loaded.run_id}: {len(loaded.records)} steps recorded in {loaded.directory}")
-    print(f"  diverged at step {found.detected}: {found.message}" if found else "  did not diverge")
+    show(f"run {loaded.run_id}: {len(loaded.records)} steps recorded in {loaded.directory}")
+    show(f"  diverged at step {found.detected}: {found.message}" if found else "  did not diverge")
     if loaded.verdict is not None:
-        text = (loaded.directory / "experiment.yaml").read_text("utf-8")
-        print(verdict_text(loaded.verdict, loaded.trials, experiment=text))
+        print()
+        _show_verdict(loaded)
         return
-    for record in loaded.trials:
-        print(f"  {trial_line(record)}")
+    for record in loaded.trial_records:
+        print("\n".join(trial_lines(record, prose_width(sys.stdout), indent="  ")))
     if found:
-        state = "is not finished" if loaded.trials else "has not begun"
-        print(f"the bisect {state}: stabexp bisect{root_option(root)} {loaded.run_id}")
+        state = "is not finished" if loaded.trial_records else "has not begun"
+        show(f"the bisect {state}: stabexp bisect{root_option(root)} {loaded.run_id}")

@@ -14,10 +14,13 @@ from stabexp.cli.app import (
     NOT_REPRODUCED,
     ROOT,
     AsJson,
+    Quiet,
     Root,
     RunId,
     app,
+    busy,
     print_json,
+    show,
 )
 
 
@@ -71,7 +74,7 @@ def diagnose(
     if as_json:
         print_json(to_json(found))
     else:
-        print(diagnosis_text(found))
+        show(diagnosis_text(found))
     if found.divergence is not None:
         raise typer.Exit(DIVERGED)
 
@@ -93,7 +96,7 @@ def health(
     from stabexp.records import to_json
 
     found = api.health(source, step=step, root=root)
-    print_json(to_json(found)) if as_json else print(health_text(found))
+    print_json(to_json(found)) if as_json else show(health_text(found))
     if not found.healthy:
         raise typer.Exit(FOUND)
 
@@ -102,6 +105,7 @@ def health(
 def locate(
     run_id: RunId,
     root: Root = ROOT,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Name the operation and the line that made the first NaN or Inf of a run."""
@@ -109,8 +113,9 @@ def locate(
     from stabexp.diagnosis.origin_text import origin_text
     from stabexp.records import to_json
 
-    found = api.locate(run_id, root=root)
-    print_json(to_json(found)) if as_json else print(origin_text(found))
+    with busy("replaying the steps up to the crash", quiet=quiet):
+        found = api.locate(run_id, root=root)
+    print_json(to_json(found)) if as_json else show(origin_text(found))
     if found.record.mismatch is not None:
         raise typer.Exit(NOT_REPRODUCED)
     if found.finding is None:
@@ -124,9 +129,13 @@ def figures(
         Path | None, typer.Option("--out", help="Folder for them; default: the run's own.")
     ] = None,
     root: Root = ROOT,
+    as_json: AsJson = False,
 ) -> None:
     """Draw the gradient of every layer over depth and over the steps."""
     from stabexp import api
 
-    for file in api.figures(run_id, out=out, root=root):
-        print(file)
+    files = api.figures(run_id, out=out, root=root)
+    if as_json:
+        print_json({"files": files})
+    else:
+        show("\n".join(map(str, files)))

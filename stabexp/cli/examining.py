@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -11,14 +12,18 @@ from stabexp.cli.app import (
     ROOT,
     AsJson,
     Overrides,
+    Quiet,
     Root,
     RunId,
     app,
+    busy,
     console_of,
     print_json,
     say,
+    show,
 )
 from stabexp.cli.bisecting import bisect_display, print_verdict, verdict_code
+from stabexp.cli.terminal import prose_width
 from stabexp.errors import ConfigError
 
 
@@ -34,22 +39,25 @@ def replay(
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="How many steps to replay.")] = None,
     root: Root = ROOT,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Replay a run from a checkpoint with something changed by hand."""
     from stabexp import api
     from stabexp.records import to_json
-    from stabexp.reporting.text import trial_line
+    from stabexp.reporting.text import trial_lines
 
-    record, notices = api.replay(
-        run_id, assignments or (), from_step=from_step, steps=steps, root=root
-    )
+    with busy("replaying", quiet=quiet):
+        record, notices = api.replay(
+            run_id, assignments or (), from_step=from_step, steps=steps, root=root
+        )
     for notice in notices:
         say(f"note: {notice}")
     if as_json:
         print_json(to_json(record))
     else:
-        print(f"{trial_line(record)}\n  {record.note}")
+        width = prose_width(sys.stdout)
+        show("\n".join(trial_lines(record, width)))
 
 
 @app.command()
@@ -72,7 +80,7 @@ def check(
         ),
     ] = False,
     root: Root = ROOT,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Examine a training before it begins, or a run that is not what it should be."""
@@ -82,11 +90,12 @@ def check(
     if api.is_setup(what):
         from stabexp.preflight import preflight_text
 
-        found = api.check_setup(what, overrides or (), updates=steps)
+        with busy(f"trying {steps} updates", quiet=quiet):
+            found = api.check_setup(what, overrides or (), updates=steps)
         if as_json:
             print_json(to_json(found))
         else:
-            print(preflight_text(found, ranges=ranges))
+            show(preflight_text(found, ranges=ranges))
         if not found.clean:
             raise typer.Exit(FOUND)
         return
@@ -120,7 +129,7 @@ def compare(
         int | None, typer.Option(min=1, help="How far each training of the search goes.")
     ] = None,
     root: Root = ROOT,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Show where two runs part, in which tensor, and which settings make the difference."""
@@ -141,4 +150,4 @@ def compare(
     if as_json:
         print_json(to_json(found))
     else:
-        print(comparison_text(found))
+        show(comparison_text(found))

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stabexp.cli.app import DIVERGED, ROOT, AsJson, Root, RunId, app, console_of, print_json
+from stabexp.cli.app import (
+    DIVERGED,
+    ROOT,
+    AsJson,
+    Quiet,
+    Root,
+    RunId,
+    app,
+    console_of,
+    print_json,
+    show,
+)
 from stabexp.cli.bisecting import bisect_display
 
 if TYPE_CHECKING:
@@ -43,7 +54,7 @@ def recover(
         ),
     ] = False,
     root: Root = ROOT,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring a crashed run to its end. Exit code 3 when it crashed too often."""
@@ -71,7 +82,7 @@ def recover(
             progress=progress,
         )
     if as_json:
-        print_json(to_json(done))
+        print_json({**to_json(done), "final_run": done.final_run, "rollbacks": done.rollbacks})
     else:
         print_recovery(done, root)
     if done.status != "recovered":
@@ -82,7 +93,7 @@ def print_recovery(done: Recovery, root: Path) -> None:
     """Print what crashed, what was done, and where it is now."""
     from stabexp.recovery.wording import summary
 
-    print(summary(done))
+    show(summary(done))
 
 
 def _diagnose(run_id: str, root: Path, *, quiet: bool, as_json: bool) -> None:
@@ -95,4 +106,4 @@ def _diagnose(run_id: str, root: Path, *, quiet: bool, as_json: bool) -> None:
     if as_json:
         print_json(to_json(found))
     else:
-        print(layers_text(found))
+        show(layers_text(found))

@@ -9,16 +9,18 @@ import typer
 
 from stabexp.cli.app import (
     DIVERGED,
-    INTERRUPTED,
     ROOT,
     AsJson,
+    Interrupted,
     Overrides,
+    Quiet,
     Root,
     app,
     console_of,
     print_json,
     root_option,
     say,
+    show,
 )
 from stabexp.errors import CheckpointError, StabexpError
 
@@ -41,7 +43,7 @@ def run(
         str | None, typer.Option("--resume", help="Go on with this interrupted run instead.")
     ] = None,
     root: Root = ROOT,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Train an experiment or a function. Exit code 3 and a run id when it diverged."""
@@ -54,7 +56,7 @@ def run(
         )
     result = train_shown(what, override or [], resume, root, quiet=quiet)
     if as_json:
-        print_json(_run_facts(result))
+        print_json(run_facts(result))
     else:
         print_run(result, root)
         print_answer(result, root)
@@ -67,6 +69,7 @@ def train_shown(
     what: Path | str | None, overrides: list[str], resume: str | None, root: Path, *, quiet: bool
 ) -> RunResult:
     from stabexp import api
+    from stabexp.api.one_training import planned_steps
     from stabexp.bisection.trials import Progress
     from stabexp.records import StepRecord
     from stabexp.reporting.live import RunDisplay
@@ -74,21 +77,24 @@ def train_shown(
     console = console_of(quiet=quiet)
     display: RunDisplay | None = None
     run_id = ""
+    started: RunDirectory | None = None
     progress = Progress(
         started=lambda spec: console.print(f"  tried: {spec.reason}"),
         note=lambda text: console.print(f"  {text}"),
     )
 
     def on_start(directory: RunDirectory, experiment: Experiment) -> None:
-        nonlocal display, run_id
+        nonlocal display, run_id, started
         if display is not None:  # that of the run which this one recovers
             display.close()
-        run_id = directory.run_id
+        run_id, started = directory.run_id, directory
         console.print(f"run {run_id}", style="bold")
         display = RunDisplay(console, steps=experiment.steps)
 
     def on_step(record: StepRecord) -> None:
         if display is not None:
+            if display.steps is None and not display.made and started is not None:
+                display.steps = planned_steps(started)
             display.step(record)
 
     try:
@@ -105,8 +111,8 @@ def train_shown(
             display.close()
         go_on = f"go on with: stabexp run{root_option(root)} --resume {run_id}"
         if isinstance(error, KeyboardInterrupt):
-            say("interrupted" + (f"; what was recorded is kept; {go_on}" if run_id else ""))
-            raise typer.Exit(INTERRUPTED) from None
+            kept = f"; what was recorded is kept; {go_on}" if run_id else ""
+            raise Interrupted("interrupted" + kept) from None
         if run_id and not isinstance(error, CheckpointError):
             error.add_note(f"what was recorded is kept; {go_on}")
         raise
@@ -115,7 +121,7 @@ def train_shown(
             display.close()
 
 
-def _run_facts(result: RunResult) -> dict[str, object]:
+def run_facts(result: RunResult) -> dict[str, object]:
     from stabexp.records import to_json
 
     facts = to_json(result)
@@ -134,17 +140,17 @@ def print_run(result: RunResult, root: Path) -> None:
         )
     found = result.divergence
     if found is None and result.status == "failed":
-        print(f"{result.run_id}: memory ran out after {result.steps} steps")
+        show(f"{result.run_id}: memory ran out after {result.steps} steps")
         return
     if found is None:
-        print(f"{result.run_id}: trained {result.steps} steps, final loss {result.final_loss:.5g}")
+        show(f"{result.run_id}: trained {result.steps} steps, final loss {result.final_loss:.5g}")
         return
-    print(
+    show(
         f"{result.run_id}: DIVERGED at step {found.detected} (onset {found.onset}, "
         f"{found.pattern.replace('_', ' ')})\n  {found.message}"
     )
     if result.verdict is None and result.recovery is None:
-        print(f"find out why: stabexp bisect{root_option(root)} {result.run_id}")
+        show(f"find out why: stabexp bisect{root_option(root)} {result.run_id}")
 
 
 def print_answer(result: RunResult, root: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stabexp.cli.app import ROOT, AsJson, Root, app, print_json
+from stabexp.cli.app import ROOT, AsJson, Root, app, print_json, show
 
 
 @app.command()
@@ -28,4 +28,4 @@ def warn(
     from stabexp.prediction import outlook_text
 
     found = api.warn(source, root=root, tracking_uri=tracking_uri)
-    print_json(found.plain()) if as_json else print(outlook_text(found))
+    print_json(found.plain()) if as_json else show(outlook_text(found))

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stabexp.config import key_parts
+
 Flat = Mapping[str, Any]
 """Dotted key → value, keys that are null left out."""
 
@@ -100,7 +102,7 @@ def _whole_sections(good: Flat, bad: Flat) -> dict[str, str]:
 
 
 def _setting(key: str, together: Mapping[str, str]) -> str:
-    parts = key.split(".")
+    parts = key_parts(key)
     if parts[0] in together:
         return together[parts[0]]
     if parts[0] in _OPEN:
@@ -119,7 +121,7 @@ def _nested(flat: Flat, section: str) -> dict[str, Any]:
     for key, value in flat.items():
         if not key.startswith(f"{section}."):
             continue
-        *parents, last = key.split(".")[1:]
+        *parents, last = key_parts(key)[1:]
         branch = tree
         for part in parents:
             branch = branch.setdefault(part, {})

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
-from stabexp.config import component
 from stabexp.detectors.base import Detector
 from stabexp.detectors.onset import find_onset
 from stabexp.detectors.pattern import classify
 from stabexp.detectors.robust import latest
 from stabexp.detectors.table import DEFAULT_DETECTORS, DETECTORS
 from stabexp.errors import ConfigError
+from stabexp.plugins import component
 from stabexp.records import Divergence, StepRecord
 
 PATTERN_WINDOW = 64
 """Losses up to the detection whose shape is named."""
 
 
-def build(names: Mapping[str, Mapping[str, Any] | None]) -> tuple[Detector, ...]:
+def build(
+    names: Mapping[str, Mapping[str, Any] | None], *, base: Path | None = None
+) -> tuple[Detector, ...]:
     """Return detectors by YAML name, in the order given, or the default set when none is named.
 
-    The arguments of a detector may be None, for its defaults.
+    The arguments of a detector may be None, for its defaults. `watch.py:Watch` names a class in a
+    file below `base`.
 
     Raises:
         ConfigError: If a name is unknown or an argument is wrong.
@@ -33,7 +37,7 @@ def build(names: Mapping[str, Mapping[str, Any] | None]) -> tuple[Detector, ...]
                 f"detectors.{name}: expected keys and values, found {args!r}; "
                 "leave it empty for the defaults"
             )
-        detectors.append(cast(Detector, component(DETECTORS, "detectors", name, args)))
+        detectors.append(component(DETECTORS, "detectors", name, args, parent=Detector, base=base))
     return tuple(detectors)
 
 

@@ -7,7 +7,7 @@ import textwrap
 from stabexp.diagnosis.result import Diagnosis
 from stabexp.findings import TAXONOMY, Finding
 
-WIDTH = 100
+WIDTH = 80
 TOLD = 8
 """Alarms that are shown."""
 NAMED = 4

@@ -14,6 +14,7 @@ import yaml
 
 from stabexp.config import guess
 from stabexp.errors import ConfigError
+from stabexp.plugins import is_reference
 
 
 def assignments_of(settings: Mapping[str, Any], *, arguments_of: str) -> list[str]:
@@ -50,9 +51,10 @@ def _flat(place: str, value: Any) -> Iterator[str]:
 
 
 def _key(key: Any, place: str) -> str:
-    if not isinstance(key, str) or not key or set(key) & set(".= "):
+    own = isinstance(key, str) and is_reference(key) and "=" not in key
+    if not own and (not isinstance(key, str) or not key or set(key) & set(".= ")):
         raise ConfigError(f"{place}: {key!r} cannot be the name of a setting; take a plain word")
-    return key
+    return str(key)
 
 
 def as_yaml(value: Any, *, block: bool = False) -> str:

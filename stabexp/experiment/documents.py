@@ -15,19 +15,19 @@ from typing import Any
 
 from stabexp.config import (
     Document,
-    component,
     guess,
     override,
     patched,
     read_document,
     validate,
 )
-from stabexp.detectors import DETECTORS
+from stabexp.detectors import DETECTORS, Detector
 from stabexp.errors import ConfigError
 from stabexp.experiment.assignments import as_yaml, assignments_of
 from stabexp.experiment.references import Reference, find_function, is_reference, reference_to
 from stabexp.experiment.sections import Experiment
-from stabexp.interventions import INTERVENTIONS
+from stabexp.interventions import intervention
+from stabexp.plugins import component
 from stabexp.tracking.muted import in_active_run
 
 SOURCE = "source.json"
@@ -163,27 +163,36 @@ def load(path: Path, overrides: list[str] | None = None) -> tuple[Experiment, Do
 
 
 def _checked(document: Document, *, base: Path) -> Experiment:
-    experiment = from_document(document)
+    experiment = from_document(document, base=base)
     _check_training(experiment, document, base=base)
     return experiment
 
 
-def from_document(document: Document) -> Experiment:
-    """Return the experiment in a document, with plug-in names and arguments checked too."""
+def from_document(document: Document, *, base: Path | None = None) -> Experiment:
+    """Return the experiment in a document, with plug-in names and arguments checked too.
+
+    Args:
+        document: Values as typed.
+        base: Folder that plug-ins in files are named from; None: the current one.
+
+    Raises:
+        ConfigError: Naming every mistake with its place and what is allowed.
+    """
     experiment = validate(Experiment, document)
-    tables: dict[str, Any] = {"detectors": DETECTORS, "interventions": INTERVENTIONS}
+    tables: dict[str, tuple[Mapping[str, Any], Any]] = {"detectors": (DETECTORS, Detector)}
     if experiment.monitors != Experiment.model_fields["monitors"].default:
-        from stabexp.monitors import MONITORS  # imports torch
+        from stabexp.monitors import MONITORS, Monitor  # imports torch
 
-        tables["monitors"] = MONITORS
+        tables["monitors"] = (MONITORS, Monitor)
     if experiment.stabilisers:
-        from stabexp.stabilisers import STABILISERS  # imports torch
+        from stabexp.stabilisers import STABILISERS, Stabiliser  # imports torch
 
-        tables["stabilisers"] = STABILISERS
-    for kind, table in tables.items():
+        tables["stabilisers"] = (STABILISERS, Stabiliser)
+    for kind, (table, parent) in tables.items():
         for name, args in getattr(experiment, kind).items():
-            values = {"dose": args} if kind == "interventions" else args
-            component(table, kind, name, values, document=document)
+            component(table, kind, name, args, parent=parent, base=base, document=document)
+    for variable, dose in experiment.interventions.items():
+        intervention(variable, dose, base=base, document=document)
     return experiment
 
 
@@ -223,4 +232,5 @@ def open_source(
     document = Document.from_json(source)
     if patch:
         document = patched(document, patch)
-    return from_document(document), Path(source["base"])
+    base = Path(source["base"])
+    return from_document(document, base=base), base

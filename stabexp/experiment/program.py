@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from stabexp.bisection.facts import Setup
-from stabexp.config import guess
+from stabexp.config import Component, guess
 from stabexp.experiment.documents import IN_MLFLOW_RUN, SOURCE, open_source
 from stabexp.experiment.references import find_function
 from stabexp.experiment.sections import Experiment
 from stabexp.experiment.user_code import code_files
+from stabexp.plugins import own_classes
 
 ENDLESS = 2**31 - 1
 """Planned steps of a run whose training function never told how long it means to go on."""
@@ -53,7 +54,10 @@ def program(experiment: Experiment, *, base: Path, with_code: bool = True) -> An
         detectors=experiment.detectors,
         interventions=experiment.interventions,
         stabilisers=experiment.stabilisers,
+        show_samples=experiment.bisect.show_samples,
+        base=base,
     )
+    plugins = _plugin_files(experiment, base=base) if with_code else ()
     if experiment.train is not None:
         function = find_function(experiment.train.name, base=base)
         arguments = guess(experiment.train.args)
@@ -62,7 +66,7 @@ def program(experiment: Experiment, *, base: Path, with_code: bool = True) -> An
             train=functools.partial(function, **arguments),
             configuration=experiment.digest(),
             own_loop=True,
-            code=code_files(function) if with_code else (),
+            code=(*code_files(function), *plugins) if with_code else (),
         )
     assert experiment.task is not None
     assert experiment.optimizer is not None
@@ -73,8 +77,26 @@ def program(experiment: Experiment, *, base: Path, with_code: bool = True) -> An
         train=train,
         describe=task.describe,
         configuration=experiment.digest(),
-        code=code_files(type(task)) if with_code else (),
+        code=(*code_files(type(task)), *plugins) if with_code else (),
     )
+
+
+def _plugin_files(experiment: Experiment, *, base: Path) -> tuple[Path, ...]:
+    """Return the files of the plug-ins of the user's own, which decide the training like its code.
+
+    A detector is not among them: it decides when a run ends, not how it goes.
+    """
+    from stabexp.interventions import Intervention
+    from stabexp.monitors import Monitor
+    from stabexp.stabilisers import Stabiliser
+
+    sections: tuple[tuple[str, Mapping[str, Any], type[Component]], ...] = (
+        ("interventions", experiment.interventions, Intervention),
+        ("stabilisers", experiment.stabilisers, Stabiliser),
+        ("monitors", experiment.monitors, Monitor),
+    )
+    files = (file for kind in own_classes(sections, base=base) for file in code_files(kind))
+    return tuple(dict.fromkeys(files))
 
 
 def flat(experiment: Experiment) -> dict[str, Any]:
@@ -88,7 +110,7 @@ def flat(experiment: Experiment) -> dict[str, Any]:
         else:
             found[prefix] = value
 
-    left_out = {"name", "description", "expect", "bisect", "tracking", "on_divergence"}
+    left_out = {"name", "description", "expect", "bisect", "tracking", "on_divergence", "on_event"}
     add("", experiment.model_dump(mode="json", exclude=left_out, exclude_none=True))
     return found
 

@@ -58,8 +58,8 @@ def find_function(name: str, *, base: Path) -> Callable[..., Any]:
     Raises:
         ConfigError: If the file, the module or the function is missing, or it cannot be called.
     """
+    from stabexp.loading import import_from
     from stabexp.tasks import load_function
-    from stabexp.tasks.loading import import_from
 
     if _MODULE.fullmatch(name.rpartition(":")[0]):
         import_from(base.absolute())  # last, so that it hides nothing

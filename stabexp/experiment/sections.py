@@ -15,6 +15,7 @@ from stabexp.config import (
 )
 from stabexp.errors import ConfigError
 from stabexp.interventions import PrecisionName
+from stabexp.notifications.targets import Targets
 from stabexp.records import VARIABLES, Cause
 from stabexp.tasks.settings import OptimizerSettings, ScheduleSettings
 
@@ -53,6 +54,10 @@ def _readable_name(value: str) -> str:
 
 Plugins = Annotated[dict[str, dict[str, Any] | None], BeforeValidator(_listed)]
 """Plug-in name → its arguments."""
+
+
+_BESIDE = ("bisect", "tracking", "on_divergence", "on_event")
+"""Sections that say what is done about a training, and nothing about its course."""
 
 
 class TaskSettings(Settings):
@@ -116,6 +121,10 @@ class BisectSettings(Settings):
     seeds: int = Field(0, ge=0, le=10)
     """In how many further orders of the data a cure is tried again before it is believed."""
 
+    show_samples: bool = True
+    """Whether what samples at fault hold (image, text, numbers) goes into the report, the run's
+    directory and MLflow. False keeps private data out of all of them."""
+
     @field_validator("budget")
     @classmethod
     def _spendable(cls, value: int | str | None) -> int | str | None:
@@ -134,6 +143,9 @@ class TrackingSettings(Settings):
 
     experiment: str = "stabexp"
     """MLflow experiment."""
+
+    upload: bool = True
+    """False keeps a run and its bisects in their directory; `stabexp sync RUN_ID` sends one."""
 
 
 class Experiment(Settings):
@@ -199,6 +211,9 @@ class Experiment(Settings):
     """What to do when it diverged: nothing more, find out why, or go on from the last good
     checkpoint with what cures (then also when memory runs out)."""
 
+    on_event: Targets = Field([])
+    """Who is told of what: entries of `on`, and a `command` or a `webhook` (docs/events.md)."""
+
     interventions: dict[str, float | int | str] = Field({})
     """Variable → dose, in force for the whole run; how a fix is applied to a `train` function."""
 
@@ -245,6 +260,14 @@ class Experiment(Settings):
         """Return a sha256 over every setting that decides the training's course."""
         kept = self.model_dump(
             mode="json",
-            exclude={"name", "description", "expect", "bisect", "tracking", "on_divergence"},
+            exclude={
+                "name",
+                "description",
+                "expect",
+                "bisect",
+                "tracking",
+                "on_divergence",
+                "on_event",
+            },
         )
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()

@@ -27,7 +27,7 @@ def code_files(made: Any) -> tuple[Path, ...]:
     Returns:
         Absolute, its own file first; nothing for what is installed, whose version says enough.
     """
-    from stabexp.tasks.loading import source_file
+    from stabexp.loading import source_file
 
     file = source_file(made)
     root = file.parent if file else None

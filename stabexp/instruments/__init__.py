@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from stabexp.config import component, suggest
+from stabexp.config import suggest
 from stabexp.errors import ConfigError
 from stabexp.instruments.base import Instrument, Watched
+from stabexp.plugins import component
 
 INSTRUMENTS: dict[str, str] = {
     "locate": "stabexp.instruments.locate:Locate",
     "rules": "stabexp.instruments.rules:Rules",
     "half_modules": "stabexp.instruments.half_modules:HalfModules",
+    "shown_batches": "stabexp.instruments.shown_batches:ShownBatches",
     "tensor_digests": "stabexp.instruments.tensor_digests:TensorDigests",
 }
 """Name → "module:Class"; they are imported when they are used."""

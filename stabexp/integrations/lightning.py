@@ -27,6 +27,7 @@ from stabexp.integrations.lightning_data import LightningData
 from stabexp.integrations.lightning_package import pl
 from stabexp.integrations.lightning_quiet import leave_out_the_end, quieten
 from stabexp.integrations.lightning_state import TrainerState
+from stabexp.tasks.sample_views import Showing
 from stabexp.training import Run
 from stabexp.training.loader_watch import LoaderWatch
 
@@ -37,8 +38,16 @@ HELD_OUT = ("val", "eval", "test", "held")
 class StabexpCallback(pl.Callback):
     """Connects one `Trainer.fit` with a run; give it to the trainer's `callbacks`."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, show: Callable[[Any], Any] | None = None) -> None:
+        """Take the run that the training function received.
+
+        Args:
+            run: The run.
+            show: Sample of the dataset → a text, a picture or a mapping of them, for reports on bad
+                samples; None shows what can be guessed.
+        """
         self._run = run
+        self._show = show
         self._wrapped = ExitStack()
         self._watch: LoaderWatch | None = None
         self._begun = -1
@@ -97,6 +106,7 @@ class StabexpCallback(pl.Callback):
         """Begin the run: model, optimizers, schedules and loader are there."""
         assert self._watch is not None
         run, data = self._run, LightningData(trainer, self._watch)
+        run.showing = Showing(show=self._show)
         run.begin(
             model=pl_module,
             optimizer=trainer.optimizers,

@@ -9,6 +9,7 @@ subclass of Trainer, such as TRL's or the user's, keeps everything it overrides.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -32,9 +33,16 @@ class StabexpCallback(TrainerCallback):
     Tested with transformers 5.24, accelerate 1.15, peft 0.21 and trl 1.16.
     """
 
-    def __init__(self, run: Run) -> None:
-        """Take the run that the training function received."""
+    def __init__(self, run: Run, *, show: Callable[[Any], Any] | None = None) -> None:
+        """Take the run that the training function received.
+
+        Args:
+            run: The run.
+            show: Sample of the dataset → a text, a picture or a mapping of them, for reports on bad
+                samples. Without it token ids are decoded by the Trainer's tokenizer.
+        """
         self.run = run
+        self._show = show
         self._trainer: DrivenTrainer | None = None
 
     def attach(self, trainer: Trainer) -> None:
@@ -50,7 +58,7 @@ class StabexpCallback(TrainerCallback):
                 "StabexpCallback: belongs to another Trainer already; one run is one training, so "
                 "give the callback to the Trainer whose train() is called"
             )
-        self._trainer = drive(trainer, self.run)
+        self._trainer = drive(trainer, self.run, show=self._show)
 
     def on_init_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -24,17 +25,19 @@ from stabexp.integrations.transformers_data import TrainerData
 from stabexp.integrations.transformers_limits import check_replayable
 from stabexp.integrations.transformers_progress import Progress, reporting_callbacks
 from stabexp.integrations.transformers_shares import whole_and_share
+from stabexp.tasks.sample_parts import Decode
+from stabexp.tasks.sample_views import Showing
 from stabexp.training import Run
 
 _EPOCHS, _UPDATES_IN_EPOCH, _BATCHES_IN_EPOCH = 0, 1, 5
 """Places in what `Trainer.set_initial_training_values` returns."""
 
 
-def drive(trainer: Trainer, run: Run) -> DrivenTrainer:
-    """Wrap the methods of this one Trainer, and return it."""
+def drive(trainer: Trainer, run: Run, *, show: Callable[[Any], Any] | None = None) -> DrivenTrainer:
+    """Wrap the methods of this one Trainer, and return it; `show` as in `Run.steps`."""
     driven: Any = trainer
     driven.__class__ = _driven(cast(Any, type(trainer)))
-    driven.stabexp = Driving(run)
+    driven.stabexp = Driving(run, show)
     return cast(DrivenTrainer, driven)
 
 
@@ -48,13 +51,22 @@ def _driven(kind: Any) -> type[Trainer]:
 class Driving:
     """What a driven Trainer remembers beside its own."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, show: Callable[[Any], Any] | None = None) -> None:
         self.run = run
+        self.show = show
         self.data: TrainerData | None = None
         self.start = (0, 0)
         """Where Trainer thinks that it goes on: epochs done, batches of the next one done."""
         self.unlogged = False
         """Whether a micro-batch is being worked on whose loss is not known yet."""
+
+
+def _decoder(trainer: Trainer) -> Decode | None:
+    """Return what turns the ids of a trainer's tokenizer into text, None where it has none."""
+    processing = getattr(trainer, "processing_class", None)
+    tokenizer = getattr(processing, "tokenizer", processing)
+    decode = getattr(tokenizer, "decode", None)
+    return cast(Decode, decode) if callable(decode) else None
 
 
 def _left_out(name: str) -> Any:
@@ -110,6 +122,7 @@ class DrivenTrainer(Trainer):
         extra: dict[str, Any] = {"trainer": Progress(self)}
         if getattr(self.args, "sync_ref_model", False):  # TRL moves it after the model
             extra["ref_model"] = vars(self)["ref_model"]
+        driving.run.showing = Showing(show=driving.show, decode=_decoder(self))
         driving.run.begin(
             model=self.model_wrapped,
             optimizer=getattr(optimizer, "optimizer", optimizer),

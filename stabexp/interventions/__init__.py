@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from stabexp.config import component
+from stabexp.config import Document
 from stabexp.interventions.adam_eps import AdamEps
 from stabexp.interventions.base import Intervention
 from stabexp.interventions.batch_size import BatchSize
@@ -32,6 +33,7 @@ from stabexp.interventions.standardise_inputs import StandardiseInputs
 from stabexp.interventions.usual_init import UsualInit
 from stabexp.interventions.warmup import Warmup, ramp
 from stabexp.interventions.weight_decay import WeightDecay
+from stabexp.plugins import component
 from stabexp.records import Change
 
 INTERVENTIONS: dict[str, type[Intervention]] = {
@@ -94,12 +96,17 @@ __all__ = [
     "Warmup",
     "WeightDecay",
     "build",
+    "intervention",
     "ramp",
 ]
 
 
-def build(changes: Iterable[Change] | Mapping[str, Any]) -> tuple[Intervention, ...]:
+def build(
+    changes: Iterable[Change] | Mapping[str, Any], *, base: Path | None = None
+) -> tuple[Intervention, ...]:
     """Return the interventions for a trial's changes, or for a YAML mapping variable → dose.
+
+    `ease.py:Ease` names a class in a file below `base`.
 
     Raises:
         ConfigError: If a variable is unknown or a dose is not allowed for it.
@@ -109,8 +116,23 @@ def build(changes: Iterable[Change] | Mapping[str, Any]) -> tuple[Intervention, 
         if isinstance(changes, Mapping)
         else [(change.variable, change.dose) for change in changes]
     )
-    built = [
-        component(INTERVENTIONS, "interventions", variable, {"dose": dose})
-        for variable, dose in pairs
-    ]
-    return tuple(item for item in built if isinstance(item, Intervention))
+    return tuple(intervention(variable, dose, base=base) for variable, dose in pairs)
+
+
+def intervention(
+    variable: str, dose: Any, *, base: Path | None = None, document: Document | None = None
+) -> Intervention:
+    """Return one intervention; `document` is where variable and dose were given, for messages.
+
+    Raises:
+        ConfigError: If the variable is unknown or the dose is not allowed for it.
+    """
+    return component(
+        INTERVENTIONS,
+        "interventions",
+        variable,
+        {"dose": dose},
+        parent=Intervention,
+        base=base,
+        document=document,
+    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from stabexp.config import Component, component
 from stabexp.monitors.activations import Activations
 from stabexp.monitors.attention import Attention
 from stabexp.monitors.base import Measurements, Monitor
@@ -21,8 +21,9 @@ from stabexp.monitors.ranks import Ranks
 from stabexp.monitors.resources import Resources
 from stabexp.monitors.updates import Updates
 from stabexp.monitors.weights import Weights
+from stabexp.plugins import component
 
-MONITORS: dict[str, type[Component]] = {
+MONITORS: dict[str, type[Monitor]] = {
     "layers": Layers,
     "gradients": Gradients,
     "weights": Weights,
@@ -43,11 +44,23 @@ DEFAULT_MONITORS: tuple[str, ...] = ("layers",)
 __all__ = ["DEFAULT_MONITORS", "MONITORS", "Measurements", "Monitor", "build"]
 
 
-def build(monitors: Mapping[str, Any]) -> tuple[Monitor, ...]:
+def build(
+    monitors: Mapping[str, Any],
+    more: Mapping[str, Any] | None = None,
+    *,
+    base: Path | None = None,
+) -> tuple[Monitor, ...]:
     """Return the monitors a YAML mapping name → arguments asks for.
+
+    Args:
+        monitors: Name → arguments; `watch.py:Watch` names a class in a file.
+        more: Further ones, or other arguments for the same.
+        base: Folder that file references start from.
 
     Raises:
         ConfigError: If a name or an argument is unknown.
     """
-    built = [component(MONITORS, "monitors", name, args) for name, args in monitors.items()]
-    return tuple(item for item in built if isinstance(item, Monitor))
+    return tuple(
+        component(MONITORS, "monitors", name, args, parent=Monitor, base=base)
+        for name, args in {**monitors, **(more or {})}.items()
+    )

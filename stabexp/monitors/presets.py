@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stabexp.config import suggest
+from stabexp.plugins import is_reference
 
 LIGHT: Mapping[str, Mapping[str, Any]] = {
     "layers": {},
@@ -63,7 +64,7 @@ def expanded(given: str | list[Any] | Mapping[str, Any]) -> dict[str, Any]:
 
     if isinstance(given, str):
         known = [*PRESETS, *MONITORS]
-        if given not in known:
+        if given not in known and not is_reference(given):
             raise ValueError(f"{given!r} is no preset and no monitor; {suggest(given, known)}")
         given = [given]
     named = given if isinstance(given, Mapping) else {str(name): {} for name in given}

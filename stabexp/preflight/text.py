@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from stabexp.preflight.result import Finding, ModuleRange, Preflight
 
-WIDTH = 96
+WIDTH = 80
 
 
 def preflight_text(result: Preflight, *, ranges: bool = False) -> str:
@@ -50,15 +50,15 @@ def _finding(number: int, finding: Finding) -> str:
 
 def _ranges(modules: Sequence[ModuleRange]) -> str:
     lines = [
-        "float16 by module: largest activation (it ends at 65,504), how often it may still grow, "
-        "and",
-        "the share of its gradient elements that float16 cannot hold without loss scaling",
-        f"  {'module':<36} {'format':<9} {'largest':>10} {'headroom':>10} {'vanishing':>10}",
+        "float16 by module: largest activation (it ends at 65,504), how often it may",
+        "still grow, and the share of its gradient elements that float16 cannot hold",
+        "without loss scaling",
+        f"  {'module':<34} {'format':<9} {'largest':>9} {'headroom':>10} {'vanishing':>10}",
     ]
     for each in modules:
         vanishing = "" if each.vanishing is None else f"{each.vanishing:.1%}"
         lines.append(
-            f"  {each.module or '(the model)':<36} {each.dtype:<9} {each.largest:>10.4g} "
+            f"  {each.module or '(the model)':<34} {each.dtype:<9} {each.largest:>9.4g} "
             f"{each.headroom:>9.3g}× {vanishing:>10}"
         )
     return "\n".join(lines)

@@ -36,3 +36,5 @@ class SampleView:
     parts: tuple[SamplePart, ...]
     step: int | None = None
     """The first step of the run that used it, where that is known."""
+    stood_out: bool = False
+    """Whether it stood out when it was shown alone, though nothing is blamed on it."""

@@ -108,7 +108,7 @@ class TrialRecord:
     number: int = -1
     """Order in which the bisect finished its trials, from 0."""
     name: str = ""
-    """Short name people see: "03 learning_rate ×0.5 cured"."""
+    """Short name people see: "03 learning_rate ×0.5: cured"."""
     directory: str = ""
     """The trial's directory below the bisect's, with its own step log."""
     note: str = ""

@@ -1,11 +1,13 @@
-"""A verdict told to people: a page for the browser, a note for MLflow, text for the terminal.
+"""A verdict told: a page for the browser, Markdown, a note for MLflow, text, JSON for programs.
 
-The three say the same thing in the same words (`words`). They only read records; nothing here
+All of them say the same thing in the same words (`words`). They only read records; nothing here
 decides, trains or stores.
 """
 
 from __future__ import annotations
 
+from stabexp.reporting.document import read_report, report_document, run_document
+from stabexp.reporting.markdown import run_markdown, verdict_markdown
 from stabexp.reporting.note import verdict_note
 from stabexp.reporting.page import verdict_page
 from stabexp.reporting.report import Report, gather
@@ -14,7 +16,12 @@ from stabexp.reporting.text import trial_line, verdict_renderable, verdict_text
 __all__ = [
     "Report",
     "gather",
+    "read_report",
+    "report_document",
+    "run_document",
+    "run_markdown",
     "trial_line",
+    "verdict_markdown",
     "verdict_note",
     "verdict_page",
     "verdict_renderable",

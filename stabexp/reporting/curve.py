@@ -11,6 +11,8 @@ from itertools import accumulate
 from stabexp.reporting.scale import Scale
 from stabexp.reporting.words import clean
 
+_ENOUGH = 6000
+"""Points of which every picture can be drawn: several for each of its corners."""
 _MOST_MARKS = 12
 """Crosses or triangles drawn per curve, at most."""
 
@@ -59,13 +61,32 @@ def thin(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, 
     """Return at most `most` of the finite points, in order, with the ends, highs and lows."""
     if len(points) <= most:
         return list(points)
+    values = [value for _, value in points]
     buckets = max(1, (most - 2) // 2)
     kept = {0, len(points) - 1}
     for index in range(buckets):
-        inside = range(index * len(points) // buckets, (index + 1) * len(points) // buckets)
-        kept.add(min(inside, key=lambda at: points[at][1]))
-        kept.add(max(inside, key=lambda at: points[at][1]))
+        begin = index * len(points) // buckets
+        inside = values[begin : (index + 1) * len(points) // buckets]
+        kept.add(begin + inside.index(min(inside)))
+        kept.add(begin + inside.index(max(inside)))
     return [points[at] for at in sorted(kept)]
+
+
+def condense(
+    points: Sequence[tuple[float, float]], most: int = _ENOUGH
+) -> Sequence[tuple[float, float]]:
+    """Return a curve of a very long run as one that can be drawn: highs, lows and breaks are kept.
+
+    Args:
+        points: (step, value) by step; values may be NaN or ±Inf.
+        most: Finite points kept, and first points of stretches that are not finite, at most.
+    """
+    if len(points) <= most:
+        return points
+    shown = thin([point for point in points if math.isfinite(point[1])], most)
+    bad = [not math.isfinite(value) for _, value in points]
+    broken = [points[at] for at, is_bad in enumerate(bad) if is_bad and not (at and bad[at - 1])]
+    return sorted([*shown, *broken[:most]], key=lambda point: point[0])
 
 
 def draw_curve(
@@ -102,13 +123,13 @@ def draw_curve(
 
 def _crosses(frame: Frame, points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return where each stretch of non-finite values begins."""
-    found, height, was_bad = [], frame.top, False
+    found, last, was_bad = [], math.inf, False
     for step, value in points:
         is_bad = not math.isfinite(value)
         if not is_bad:
-            height = frame.y(value)
+            last = value
         elif not was_bad:
-            found.append((frame.x(step), height if math.isnan(value) else frame.y(value)))
+            found.append((frame.x(step), frame.y(last if math.isnan(value) else value)))
         was_bad = is_bad
     if len(found) > _MOST_MARKS:
         found = [*found[: _MOST_MARKS - 1], found[-1]]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from stabexp.reporting.curve import text
 from stabexp.reporting.scale import Scale
-from stabexp.reporting.svg_document import CHARACTER, shortened, svg_document
+from stabexp.reporting.svg_document import CHARACTER, Picture, shortened
 from stabexp.reporting.words import figure
 
 WIDTH = 1000
@@ -38,28 +38,38 @@ class Depth:
 
 
 def depth_chart(
-    lines: Sequence[Depth], *, title: str, subtitle: str, names: Mapping[str, str], beside: str = ""
-) -> str:
-    """Return an SVG file.
+    lines: Sequence[Depth],
+    *,
+    title: str,
+    subtitle: str,
+    names: Mapping[str, str],
+    beside: str = "",
+    width: int = WIDTH,
+) -> Picture:
+    """Return the picture.
 
     Args:
         lines: From the input to the output.
         title, subtitle: Above the picture.
         names: Style class → what its points are.
         beside: Heading of the further figures.
+        width: In px; a narrow picture has narrower names, and its legend in a column.
     """
     size = math.ceil(len(lines) / ROWS)
     shown = [max(lines[at : at + size], key=_changed) for at in range(0, len(lines), size)]
     scale = _scale(shown)
-    left = 26 + min(300.0, CHARACTER * max(len(line.layer) for line in shown))
-    right = WIDTH - 40 - (CHARACTER * max([len(beside), *(len(x.beside) for x in shown)]))
-    top, tall = 102.0, max(11.0, min(24.0, 620 / len(shown)))
+    left = 26 + min(0.3 * width, CHARACTER * max(len(line.layer) for line in shown))
+    narrow = width < 700
+    aside = max([len(beside), *(len(line.beside) for line in shown)])
+    right = width - (16 if narrow and not aside else 40) - CHARACTER * aside
+    top = 102.0 + (19 * (len(names) + 1) if narrow else 0)
+    tall = max(11.0, min(24.0, 620 / len(shown)))
     bottom = top + tall * len(shown)
 
     def x(value: float) -> float:
         return left + scale.share(value) * (right - left)
 
-    parts = _axis(scale, x, top=top, bottom=bottom)
+    parts = _axis(scale, x, top=top, bottom=bottom, ticks=4 if narrow else 10)
     every = max(1, math.ceil(13 / tall))
     for index, line in enumerate(shown):
         y = top + (index + 0.5) * tall
@@ -69,18 +79,18 @@ def depth_chart(
                 f"{text(shortened(line.layer, left - 20))}</text>"
             )
         parts += _line(line, x, y, right)
-    parts += _legend(left, names)
+    parts += _legend(16.0 if narrow else left, names, column=narrow)
     if beside:
         parts.append(f'<text x="{right + 24:.1f}" y="{top - 8:.1f}">{text(beside)}</text>')
-    return svg_document(
-        parts,
+    return Picture(
+        parts=parts,
         title=title,
         subtitle=subtitle,
         description="; ".join(
             f"{line.layer}: " + ", ".join(f"{names[k]} {figure(v)}" for k, v in line.points.items())
             for line in shown[:20]
         ),
-        width=WIDTH,
+        width=width,
         height=bottom + 46,
     )
 
@@ -101,19 +111,20 @@ def _scale(lines: Sequence[Depth]) -> Scale:
     return Scale(kind="log", low=low / 1.6, high=high * 1.6)
 
 
-def _axis(scale: Scale, x: object, *, top: float, bottom: float) -> list[str]:
+def _axis(scale: Scale, x: object, *, top: float, bottom: float, ticks: int) -> list[str]:
     assert callable(x)
     parts = []
-    for value, label in scale.ticks(10):
+    for value, label in scale.ticks(ticks):
         at = x(value)
         parts.append(
             f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>'
             f'<text x="{at:.1f}" y="{bottom + 17:.1f}" text-anchor="middle">{label}</text>'
         )
     middle = (x(scale.low) + x(scale.high)) / 2
+    further = "; layers from the input (top) to the output" if ticks > 4 else ""
     parts.append(
         f'<text x="{middle:.1f}" y="{bottom + 35:.1f}" text-anchor="middle">gradient norm (L2), '
-        "log scale; layers from the input (top) to the output</text>"
+        f"log scale{further}</text>"
     )
     return parts
 
@@ -145,7 +156,7 @@ def _line(line: Depth, x: object, y: float, right: float) -> list[str]:
     return [*parts, "</g>"]
 
 
-def _legend(left: float, names: Mapping[str, str]) -> list[str]:
+def _legend(left: float, names: Mapping[str, str], *, column: bool) -> list[str]:
     y, x = 70.0, left
     parts = []
     for kind, told in {"band": "range while well", **names}.items():
@@ -159,6 +170,6 @@ def _legend(left: float, names: Mapping[str, str]) -> list[str]:
         else:
             parts.append(f'<circle class="{kind}" cx="{x + 7:.1f}" cy="{y}" r="4"/>')
         parts.append(f'<text x="{x + 20:.1f}" y="{y + 4}">{text(told)}</text>')
-        x += 38 + CHARACTER * len(told)
+        x, y = (x, y + 19) if column else (x + 38 + CHARACTER * len(told), y)
     parts.append(f'<text x="{x:.1f}" y="{y + 4}">× NaN or Inf · ◂ zero</text>')
     return parts

@@ -15,7 +15,7 @@ from stabexp.reporting.chart import Marker
 from stabexp.reporting.curve import text
 from stabexp.reporting.layer_norms import LayerNorms
 from stabexp.reporting.scale import step_ticks
-from stabexp.reporting.svg_document import CHARACTER, shortened, svg_document
+from stabexp.reporting.svg_document import CHARACTER, Picture, shortened
 from stabexp.reporting.words import figure
 
 WIDTH = 1000
@@ -43,24 +43,32 @@ STOPS = (
 
 
 def heatmap(
-    norms: LayerNorms, *, title: str, subtitle: str, markers: Sequence[Marker] = (), unit: str
-) -> str:
-    """Return an SVG file.
+    norms: LayerNorms,
+    *,
+    title: str,
+    subtitle: str,
+    markers: Sequence[Marker] = (),
+    unit: str,
+    width: int = WIDTH,
+) -> Picture:
+    """Return the picture.
 
     Args:
         norms: What to show.
         title, subtitle: Above the picture.
         markers: Steps to point out.
         unit: What a colour means: "gradient norm".
+        width: In px; a narrow picture has narrower names and its legend in two rows.
     """
     rows = _rows(norms)
-    columns = _columns(norms)
+    labels = [row[0] if len(row) == 1 else f"{row[0]} …" for row in rows]
+    longest = max(len(label) for label in labels)
+    left = max(64.0, 26 + min(0.3 * width, CHARACTER * longest))
+    columns = _columns(norms, most=min(COLUMNS, int((width - 24 - left) / 3)))
     grid = [[_largest(norms, row, column) for column in columns] for row in rows]
     low, high = _range(grid)
-    labels = [row[0] if len(row) == 1 else f"{row[0]} …" for row in rows]
-    left = max(64.0, 26 + min(300.0, CHARACTER * max(len(label) for label in labels)))
     top, tall = 62.0 + 16 * len(markers), max(5.0, min(22.0, 560 / len(rows)))
-    across = (WIDTH - 24 - left) / len(columns)
+    across = (width - 24 - left) / len(columns)
     parts = []
     every = max(1, math.ceil(13 / tall))
     for index, (label, values) in enumerate(zip(labels, grid, strict=True)):
@@ -74,25 +82,27 @@ def heatmap(
     bottom = top + tall * len(rows)
     starts = [column[0] for column in columns]
     # Where columns lie further apart than round steps, a column has a label of its own.
-    ticks = step_ticks(starts[0], columns[-1][-1], 10)
+    ticks = step_ticks(starts[0], columns[-1][-1], 10 if width > 600 else 5)
     for place in dict.fromkeys(_place(starts, step) for step in ticks):
         x = left + across * (place + 0.5)
         step = starts[place]
         parts.append(
             f'<text x="{x:.1f}" y="{bottom + 17:.1f}" text-anchor="middle">{figure(step)}</text>'
         )
-    middle = (left + WIDTH - 24) / 2
+    middle = (left + width - 24) / 2
     parts.append(f'<text x="{middle:.1f}" y="{bottom + 34:.1f}" text-anchor="middle">step</text>')
-    parts += _marked(markers, starts, columns[-1][-1], left=left, across=across, top=top, to=bottom)
-    parts += _legend(left, bottom + 52, low, high, unit, _aside(grid))
-    return svg_document(
-        parts,
+    parts += _marked(
+        markers, starts, columns[-1][-1], left=left, right=width - 24, top=top, to=bottom
+    )
+    legend, end = _legend(left, bottom + 52, low, high, unit, _aside(grid), width=width)
+    return Picture(
+        parts=[*parts, *legend],
         title=title,
         subtitle=subtitle,
         description=f"{len(norms.layers)} layers, steps {norms.steps[0]} to {norms.steps[-1]}; "
         f"{unit} from {figure(low)} to {figure(high)}",
-        width=WIDTH,
-        height=bottom + 98,
+        width=width,
+        height=end,
     )
 
 
@@ -101,8 +111,8 @@ def _rows(norms: LayerNorms) -> list[tuple[str, ...]]:
     return [norms.layers[at : at + size] for at in range(0, len(norms.layers), size)]
 
 
-def _columns(norms: LayerNorms) -> list[tuple[int, ...]]:
-    size = math.ceil(len(norms.steps) / COLUMNS)
+def _columns(norms: LayerNorms, *, most: int) -> list[tuple[int, ...]]:
+    size = math.ceil(len(norms.steps) / most)
     return [norms.steps[at : at + size] for at in range(0, len(norms.steps), size)]
 
 
@@ -194,10 +204,11 @@ def _marked(
     last: int,
     *,
     left: float,
-    across: float,
+    right: float,
     top: float,
     to: float,
 ) -> list[str]:
+    across = (right - left) / len(starts)
     parts = []
     for row, mark in enumerate(sorted(markers, key=lambda mark: mark.step)):
         if not starts[0] <= mark.step <= last:
@@ -205,7 +216,7 @@ def _marked(
         x = left + across * _place(starts, mark.step)
         label = f"{mark.label} {figure(mark.step)}"
         height = top - 7 - 16 * (len(markers) - 1 - row)  # a row for each: they can lie close
-        anchor = "start" if x + len(label) * CHARACTER < WIDTH - 16 else "end"
+        anchor = "start" if x + len(label) * CHARACTER < right + 8 else "end"
         parts.append(
             f'<line class="halo" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{to:.1f}"/>'
             f'<line class="mark {text(mark.kind)}" x1="{x:.1f}" x2="{x:.1f}" y1="{height + 3:.1f}" '
@@ -216,9 +227,19 @@ def _marked(
 
 
 def _legend(
-    left: float, y: float, low: float, high: float, unit: str, aside: Mapping[str, str]
-) -> list[str]:
-    wide = 300.0
+    left: float,
+    y: float,
+    low: float,
+    high: float,
+    unit: str,
+    aside: Mapping[str, str],
+    *,
+    width: int,
+) -> tuple[list[str], float]:
+    """Return the scale of colours and what lies off it, and where the picture may end."""
+    narrow = width < 700
+    left = 16.0 if narrow else left
+    wide = min(300.0, width - 40.0)
     parts = ['<g class="cells">']
     parts += [
         f'<rect x="{left + wide * at / SHADES:.1f}" y="{y:.1f}" width="{wide / SHADES + 0.3:.1f}" '
@@ -234,13 +255,16 @@ def _legend(
         x = left + wide * (math.log10(value) - first) / (last - first)
         told = figure(float(f"{value:.2g}"))
         parts.append(f'<text x="{x:.1f}" y="{y + 27:.1f}" text-anchor="{anchor}">{told}</text>')
-    x = left + wide + 24
+    x, y = (left, y + 38) if narrow else (left + wide + 24, y)
     parts.append(f'<text x="{x:.1f}" y="{y + 11:.1f}">{text(unit)}, log scale</text>')
-    x += CHARACTER * (len(unit) + 15)
+    if narrow and aside:
+        y += 20
+    else:
+        x += CHARACTER * (len(unit) + 15)
     for name, told in aside.items():
         parts.append(
             f'<rect class="{name}" x="{x:.1f}" y="{y:.1f}" width="16" height="12"/>'
             f'<text x="{x + 22:.1f}" y="{y + 11:.1f}">{told}</text>'
         )
         x += 40 + CHARACTER * len(told)
-    return parts
+    return parts, y + (24 if narrow else 46)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from stabexp.records import Divergence, StepRecord
 from stabexp.reporting.chart import Marker
 from stabexp.reporting.depth_chart import Depth, depth_chart
-from stabexp.reporting.heatmap import heatmap
+from stabexp.reporting.heatmap import WIDTH, heatmap
 from stabexp.reporting.layer_norms import LayerNorms, layer_norms, middle
+from stabexp.reporting.svg_document import Picture, svg_document
 from stabexp.reporting.words import count, figure
 
 AROUND = 40
@@ -37,7 +38,7 @@ def layer_figures(
         return {}
     markers = _markers(divergence)
     drawn = {
-        "gradient_flow.svg": _flow(records, norms, name, divergence, near),
+        "gradient_flow.svg": gradient_flow(records, name=name, divergence=divergence, near=near),
         "gradient_heatmap.svg": heatmap(
             norms,
             title="Gradient norm by layer and step",
@@ -57,17 +58,26 @@ def layer_figures(
             unit="weight norm",
         )
     if divergence is not None and near:
-        first = divergence.onset - AROUND
-        close = layer_norms([record for record in near if record.step >= first])
-        if close is not None:
-            drawn["onset_heatmap.svg"] = heatmap(
-                close,
-                title="Gradient norm by layer, around the onset",
-                subtitle=f"{name}, replayed unchanged with every layer measured at every step",
-                markers=markers,
-                unit="gradient norm",
-            )
-    return drawn
+        drawn["onset_heatmap.svg"] = around_onset(near, name=name, divergence=divergence)
+    return {file: svg_document(picture) for file, picture in drawn.items() if picture is not None}
+
+
+def around_onset(
+    near: Sequence[StepRecord], *, name: str, divergence: Divergence, width: int = WIDTH
+) -> Picture | None:
+    """Return layers × steps around the onset, None when no step there measured layers."""
+    first = divergence.onset - AROUND
+    close = layer_norms([record for record in near if record.step >= first])
+    if close is None:
+        return None
+    return heatmap(
+        close,
+        title="Gradient norm by layer, around the onset",
+        subtitle=f"{name}, replayed unchanged with every layer measured at every step",
+        markers=_markers(divergence),
+        unit="gradient norm",
+        width=width,
+    )
 
 
 def _markers(divergence: Divergence | None) -> list[Marker]:
@@ -79,13 +89,18 @@ def _markers(divergence: Divergence | None) -> list[Marker]:
     return marks
 
 
-def _flow(
+def gradient_flow(
     records: Sequence[StepRecord],
-    norms: LayerNorms,
+    *,
     name: str,
     divergence: Divergence | None,
-    near: Sequence[StepRecord],
-) -> str:
+    near: Sequence[StepRecord] = (),
+    width: int = WIDTH,
+) -> Picture | None:
+    """Return each layer's gradient over depth, well and diverged; None when none was measured."""
+    norms = layer_norms(records)
+    if norms is None:
+        return None
     last = norms.steps[-1]
     if divergence is None:
         tenth = max(1, len(norms.steps) // 10)
@@ -105,7 +120,7 @@ def _flow(
             for layer in norms.layers
         ]
         told = "how it began and how it ended"
-        return _drawn(lines, name, told, names)
+        return _drawn(lines, name, told, names, width)
     close = layer_norms(near) if near else None
     source = norms if close is None else close
     after = [step for step in source.steps if step >= divergence.onset]
@@ -127,16 +142,19 @@ def _flow(
     told = f"it diverged from step {divergence.onset} on"
     if not after:
         told += "; no later step measured layers: `stabexp locate` replays with all of them"
-    return _drawn(lines, name, told, names)
+    return _drawn(lines, name, told, names, width)
 
 
-def _drawn(lines: Sequence[Depth], name: str, told: str, names: dict[str, str]) -> str:
+def _drawn(
+    lines: Sequence[Depth], name: str, told: str, names: dict[str, str], width: int
+) -> Picture:
     return depth_chart(
         lines,
         title="Gradient flow over depth",
         subtitle=f"{name}: {told}",
         names=names,
         beside="zeros" if any(line.beside for line in lines) else "",
+        width=width,
     )
 
 

@@ -6,12 +6,12 @@ headings, bold, code, tables, lists and links, and cuts what is longer than 8,00
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from stabexp.records import Evidence, TrialRecord, Verdict
 from stabexp.reporting import words
 from stabexp.reporting.links import safe_link
+from stabexp.reporting.markdown_text import address_in, fence, prose
 from stabexp.reporting.patch import patch_yaml
 from stabexp.reporting.report import Report
 
@@ -19,45 +19,48 @@ MOST_CHARACTERS = 7500
 MOST_ROWS = 25
 
 
-def verdict_note(report: Report, *, page_link: str = "") -> str:
+def verdict_note(
+    report: Report, *, links: Sequence[tuple[str, str]] = (), picture: str = ""
+) -> str:
     """Return at most `MOST_CHARACTERS` characters of Markdown; trial rows are dropped to fit.
 
     Args:
-        page_link: Address of the full report.
+        links: (text, address) of where the whole of it is, shown in one line.
+        picture: Address of a picture of the losses.
     """
     verdict = report.verdict
     records = words.ordered(report.trials)
     labels = {record.spec.key: words.label(record) for record in records}
     head = [
-        f"### {_prose(verdict.summary, 600)}",
-        f"**Confidence {words.confidence(verdict.confidence)}.** {_prose(_incident(verdict), 300)}",
+        f"### {prose(verdict.summary, 600)}",
+        f"**Confidence {words.confidence(verdict.confidence)}.** {prose(_incident(verdict), 300)}",
     ]
-    if safe := safe_link(page_link):
-        head.append(f"[The full report with curves]({_address(safe)})")
-    head += _at_fault(verdict)
-    tail = [*_fix(verdict, report.experiment), *_next(verdict)]
+    found = [(text, safe_link(address)) for text, address in links]
+    if shown := [f"[{text}]({address_in(safe)})" for text, safe in found if safe]:
+        head.append(" · ".join(shown))
+    if safe := safe_link(picture):
+        head.append(f"![The losses that decided]({address_in(safe)})")
+    head += [*_at_fault(verdict), *_fix(verdict, report.experiment), *_next(verdict)]
     path = [
         "#### How it was decided",
         "\n".join(_step(number, node, labels) for number, node in enumerate(verdict.path, 1)),
     ]
-    ruled_out = _ruled_out(verdict)
-    rest = "\n\n".join([*head, *path, *ruled_out, *tail])
+    excluded = _ruled_out(verdict)
     for rows in range(min(len(records), MOST_ROWS), -1, -1):
         table = _table(records[:rows], len(records) - rows, report.links)
-        note = "\n\n".join([*head, *path, *table, *ruled_out, *tail])
+        note = "\n\n".join([*head, *path, *table, *excluded])
         if len(note) <= MOST_CHARACTERS:
             return note
     # Not even without the table: keep the verdict and the fix, which people act on.
-    short = "\n\n".join([*head, *tail])
-    return (rest if len(rest) <= MOST_CHARACTERS else short)[:MOST_CHARACTERS]
+    return "\n\n".join(head)[:MOST_CHARACTERS]
 
 
 def _at_fault(verdict: Verdict) -> list[str]:
-    found = [f"- **{heading}**: {_prose(text, 400)}" for heading, text in words.culprit(verdict)]
+    found = [f"- **{heading}**: {prose(text, 400)}" for heading, text in words.culprit(verdict)]
     parts = ["#### What is at fault", "\n".join(found)] if found else []
     if text := words.no_return(verdict):
         parts.append(text)
-    left = [f"- **{cause}**: {_prose(why, 300)}" for cause, why in words.possible(verdict)]
+    left = [f"- **{cause}**: {prose(why, 300)}" for cause, why in words.possible(verdict)]
     return [*parts, *(["#### Still possible", "\n".join(left)] if left else [])]
 
 
@@ -67,9 +70,9 @@ def _incident(verdict: Verdict) -> str:
 
 def _step(number: int, node: Evidence, labels: Mapping[str, str]) -> str:
     question, answer, detail = (
-        _prose(text, 400) for text in (node.question, node.answer, node.detail)
+        prose(text, 400) for text in (node.question, node.answer, node.detail)
     )
-    known = [_prose(labels.get(key, key), 12) for key in node.trials]
+    known = [prose(labels.get(key, key), 12) for key in node.trials]
     shown = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
     trials = f" (trials {shown})" if len(known) > 1 else f" (trial {shown})" if known else ""
     return f"{number}. {question} **{answer}.** {detail}{trials}"
@@ -81,16 +84,20 @@ def _table(records: Sequence[TrialRecord], left_out: int, links: Mapping[str, st
     rows = ["| Trial | Role | Change | From step | Steps | Outcome |", "|---|---|---|---|---|---|"]
     for record in records:
         address = safe_link(links.get(record.spec.key, ""))
-        number = _prose(words.label(record), 20)
-        name = f"[{number}]({_address(address)})" if address else number
+        number = prose(words.label(record), 20)
+        name = f"[{number}]({address_in(address)})" if address else number
         rows.append(
-            f"| {name} | {record.spec.role} | {_prose(words.change(record), 120)} "
-            f"| {record.spec.from_step:,} | {record.steps:,} | {record.outcome} |"
+            f"| {name} | {record.spec.role} | {prose(_change(record), 120)} "
+            f"| {record.spec.from_step:,} | {record.steps:,} | {words.outcome(record)} |"
         )
     parts = ["#### Trials", "\n".join(rows)]
     if left_out:
         parts.append(f"{words.count(left_out, 'more trial')}: see the full report.")
     return parts
+
+
+def _change(record: TrialRecord) -> str:
+    return "each sample alone" if record.spec.role == "scan" else words.change(record)
 
 
 def _ruled_out(verdict: Verdict) -> list[str]:
@@ -99,7 +106,7 @@ def _ruled_out(verdict: Verdict) -> list[str]:
     lines = []
     for item in verdict.ruled_out:
         also = "cures the symptom, is not the cause: " if item.masker else ""
-        lines.append(f"- **{_prose(item.variable, 60)}**: {also}{_prose(item.why, 300)}")
+        lines.append(f"- **{prose(item.variable, 60)}**: {also}{prose(item.why, 300)}")
     return ["#### Ruled out", "\n".join(lines)]
 
 
@@ -109,33 +116,10 @@ def _fix(verdict: Verdict, experiment: str) -> list[str]:
     patch = patch_yaml(verdict.fix, experiment)
     if len(patch) > 2000:
         return ["#### Fix", words.proof(verdict), "The patch is long; it is in the full report."]
-    return ["#### Fix", _fence(patch, "yaml"), words.proof(verdict)]
+    return ["#### Fix", fence(patch, "yaml"), words.proof(verdict)]
 
 
 def _next(verdict: Verdict) -> list[str]:
     if not verdict.next_command:
         return []
-    return ["#### Next", _fence(words.one_line(verdict.next_command)[:500], "")]
-
-
-def _fence(text: str, language: str) -> str:
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
-
-
-def _prose(text: str, most: int) -> str:
-    """Return one line of plain text in which no character means anything to Markdown or HTML."""
-    line = words.one_line(text)
-    if len(line) > most:
-        line = line[: most - 1] + "…"
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    line = re.sub(r"([\\`*_{}\[\]|#~])", r"\\\1", line)
-    # A name like http://… must not become a link that nobody meant.
-    return re.sub(r"(?i)\b(https?|ftp)://", r"\1:&#47;&#47;", line)
-
-
-def _address(address: str) -> str:
-    for char, code in (("(", "%28"), (")", "%29"), (" ", "%20"), ("|", "%7C"), ("<", "%3C")):
-        address = address.replace(char, code)
-    return address.replace(">", "%3E").replace("\\", "%5C")
+    return ["#### Next", fence(words.one_line(verdict.next_command)[:500], "")]

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from stabexp.config import parse_document
+from stabexp.config import key_parts, parse_document
 from stabexp.errors import ConfigError
 from stabexp.reporting.words import clean, one_line
 
@@ -28,7 +28,7 @@ def patch_yaml(fix: Mapping[str, Any], experiment: str = "") -> str:
     tree: dict[str, Any] = {}
     for key, value in fix.items():
         branch = tree
-        *parents, last = key.split(".")
+        *parents, last = key_parts(key)
         for part in parents:
             inner = branch.setdefault(part, {})
             branch = inner if isinstance(inner, dict) else branch

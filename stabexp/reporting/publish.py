@@ -6,11 +6,25 @@ import json
 from collections.abc import Sequence
 
 from stabexp.records import StepRecord, TrialRecord, Verdict, to_json
+from stabexp.reporting.document import report_document, trials_table
+from stabexp.reporting.loss_picture import FILE, loss_picture
+from stabexp.reporting.markdown import verdict_markdown
 from stabexp.reporting.note import verdict_note
 from stabexp.reporting.page import verdict_page
-from stabexp.reporting.report import gather
-from stabexp.tracking.run_directory import STORE_ID, RunDirectory
-from stabexp.tracking.web_view import artifact_link
+from stabexp.reporting.report import Report, gather
+from stabexp.tracking.run_directory import EXPERIMENT_ID, STORE_ID, RunDirectory
+from stabexp.tracking.web_view import (
+    CAUSE_TAG,
+    COLOURS,
+    CONFIDENCE_TAG,
+    FINDING_TAG,
+    artifact_link,
+    image_source,
+    saved_view_url,
+)
+
+TRIALS = "trials.json"
+"""In a report's folder: the trials as a table."""
 
 
 def record_verdict(
@@ -20,7 +34,7 @@ def record_verdict(
     trials: Sequence[TrialRecord],
     verdict: Verdict,
 ) -> None:
-    """Write a verdict down for the bisect and for its run: page, note, tags, JSON.
+    """Write a verdict down for the bisect and for its run: page, Markdown, picture, note, tags.
 
     Args:
         run_directory: The diverged run.
@@ -30,21 +44,29 @@ def record_verdict(
         verdict: What they showed.
     """
     report = gather(run_directory, directory, verdict=verdict, trials=trials, steps=records)
-    page = verdict_page(report)
-    note = verdict_note(report, page_link=artifact_link(STORE_ID, "report/verdict.html"))
+    files = _files(report)
+    bisect_id = directory.run_id
+    links = (
+        ("The full report with curves", artifact_link(STORE_ID, "report/verdict.html")),
+        ("All trials in a table", _view(bisect_id)),
+        ("in charts", _view(bisect_id, charts=True)),
+    )
+    note = verdict_note(report, links=links, picture=image_source(STORE_ID, f"report/{FILE}"))
     tags = {
-        "stabexp.cause": verdict.cause,
-        "stabexp.confidence": f"{verdict.confidence:.2f}",
-        "stabexp.verdict": verdict.summary,
+        CAUSE_TAG: verdict.cause,
+        CONFIDENCE_TAG: f"{verdict.confidence:.2f}",
+        FINDING_TAG: verdict.summary,
         "stabexp.fix": json.dumps(dict(verdict.fix)),
+        # What MLflow shows as a table.
+        "mlflow.loggedArtifacts": json.dumps([{"path": f"report/{TRIALS}", "type": "table"}]),
     }
-    data = {"verdict": to_json(verdict), "trials": [to_json(record) for record in trials]}
     for target in (directory, run_directory):
         folder = target.directory("report")
-        (folder / "verdict.html").write_text(page, "utf-8")
-        target.write_json("report/verdict.json", data)
-        target.add_artifact("report/verdict.html", to="report")
-        target.add_artifact("report/verdict.json", to="report")
+        for name, text in files.items():
+            (folder / name).write_text(text, "utf-8")
+        target.write_json("report/verdict.json", report_document(report))
+        for name in (*files, "verdict.json"):
+            target.add_artifact(f"report/{name}", to="report")
         target.set_note(note)
         target.set_tags(tags)
     if (directory.path / "optuna.db").exists():
@@ -56,12 +78,30 @@ def record_verdict(
             "verdict/replayed_steps": verdict.replayed_steps,
         }
     )
+    if verdict.divergence.detector != "none":
+        name = f"{run_directory.run_id} DIVERGED@{verdict.divergence.detected}: {verdict.cause}"
+        run_directory.set_tags({"mlflow.runName": name})
+    number = directory.path.name.rpartition("-")[2]
     directory.set_tags(
         {
-            "mlflow.runName": f"bisect: {verdict.cause} ({run_directory.run_id})",
-            "mlflow.runColor": "#1565c0",
+            "mlflow.runName": f"bisect {number}: {verdict.cause} ({run_directory.run_id})",
+            "mlflow.runColor": COLOURS["bisect"],
         }
     )
-    directory.save_view(f"bisect of {run_directory.run_id}")
+    directory.save_view(f"{run_directory.run_id}, bisect {number}")
     directory.write_json("verdict.json", to_json(verdict))
     directory.finish("FINISHED")
+
+
+def _files(report: Report) -> dict[str, str]:
+    """Return name → content of what people open."""
+    return {
+        "verdict.html": verdict_page(report),
+        "verdict.md": verdict_markdown(report, folded=False),
+        TRIALS: json.dumps(trials_table(report.trials), ensure_ascii=False, allow_nan=False),
+        FILE: loss_picture(report),
+    }
+
+
+def _view(bisect_id: str, *, charts: bool = False) -> str:
+    return saved_view_url("", EXPERIMENT_ID, bisect_id, charts=charts).lstrip("/")

@@ -5,13 +5,12 @@ No colour codes, so it can be piped, logged and compared; `verdict_renderable` a
 
 from __future__ import annotations
 
-import textwrap
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stabexp.records import Evidence, TrialRecord, Verdict
 from stabexp.reporting import words
+from stabexp.reporting.columns import columns, cut, pad, wrap
 from stabexp.reporting.patch import patch_yaml
 
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ _HEADINGS = (
     "Fix",
     "Next",
 )
+FEWEST_COLUMNS = 24
+"""Columns that the change of a trial gets before other columns of the table are left out."""
 _STYLES = {
     "cured": "green",
     "stalled": "yellow",
@@ -46,10 +47,10 @@ def verdict_text(
     records = words.ordered(trials)
     labels = {record.spec.key: words.label(record) for record in records}
     lines = [
-        *_wrap(words.one_line(verdict.summary), width),
-        *_wrap(f"Confidence {words.confidence(verdict.confidence)}.", width),
+        *wrap(words.one_line(verdict.summary), width),
+        *wrap(f"Confidence {words.confidence(verdict.confidence)}.", width),
         "",
-        *_wrap(
+        *wrap(
             f"Run {words.one_line(verdict.run_id)}. {words.incident(verdict)} Cost: "
             f"{words.cost(verdict)}.",
             width,
@@ -61,15 +62,15 @@ def verdict_text(
     if at_fault := words.culprit(verdict):
         lines += ["", "What is at fault"]
         for heading, text in at_fault:
-            lines += _wrap(f"{heading}: {text}", width, first="  ", then="    ")
+            lines += wrap(f"{heading}: {text}", width, first="  ", then="    ")
     if text := words.no_return(verdict):
-        lines += ["", *_wrap(text, width)]
+        lines += ["", *wrap(text, width)]
     if verdict.hypotheses:
         lines += ["", "Still possible, most plausible first"]
         for cause, why in words.possible(verdict):
-            lines += _wrap(f"{cause}: {why}", width, first="  - ", then="    ")
+            lines += wrap(f"{cause}: {why}", width, first="  - ", then="    ")
     if verdict.telemetry:
-        lines += _wrap(
+        lines += wrap(
             f"Second opinion, from the step records alone: {words.one_line(verdict.telemetry)}",
             width,
         )
@@ -78,14 +79,14 @@ def verdict_text(
         for item in verdict.ruled_out:
             also = "cures the symptom, is not the cause: " if item.masker else ""
             text = f"{words.one_line(item.variable)}: {also}{words.one_line(item.why)}"
-            lines += _wrap(text, width, first="  - ", then="    ")
+            lines += wrap(text, width, first="  - ", then="    ")
     if records:
         lines += ["", "Trials", *_table(records, width)]
     lines += ["", "Fix"]
     if verdict.fix:
         patch = patch_yaml(verdict.fix, experiment)
         lines += [f"    {line}" for line in patch.splitlines()]
-    lines += _wrap(words.proof(verdict), width, first="  ", then="  ")
+    lines += wrap(words.proof(verdict), width, first="  ", then="  ")
     if verdict.next_command:
         lines += ["", "Next", f"    {words.one_line(verdict.next_command)}"]
     return "\n".join(lines) + "\n"
@@ -93,9 +94,24 @@ def verdict_text(
 
 def trial_line(record: TrialRecord) -> str:
     """Return one line on one trial: number, change, outcome, and what that rests on."""
+    what = pad(_what(record), 30)
+    return f"{words.label(record)}  {what}  {words.outcome(record):<12}  {words.finding(record)}"
+
+
+def trial_lines(
+    record: TrialRecord, width: int, *, indent: str = "", remark: str = ""
+) -> list[str]:
+    """Return the gist of it for a list, mostly one line of at most `width` columns."""
+    what = cut(_what(record), 29)
+    head = f"{indent}{words.label(record)}  {pad(what, 29)}  {words.outcome(record):<9}  "
+    return wrap(words.gist(record) + remark, width, first=head, then=" " * len(f"{indent}00  "))
+
+
+def _what(record: TrialRecord) -> str:
+    if record.spec.role == "scan":
+        return "scan: each sample alone"
     role = "" if record.spec.role == "dose" else f"{record.spec.role}: "
-    what = f"{role}{words.change(record)}"
-    return f"{words.label(record)}  {_pad(what, 30)}  {record.outcome:<12}  {words.finding(record)}"
+    return f"{role}{words.change(record)}"
 
 
 def verdict_renderable(
@@ -120,8 +136,8 @@ def verdict_renderable(
 def _tree(verdict: Verdict, labels: Mapping[str, str], width: int) -> list[str]:
     lines: list[str] = []
     for number, node in enumerate(verdict.path, 1):
-        lines += _wrap(words.one_line(node.question), width, first=f"{number:>3} ", then="  │ ")
-        lines += _wrap(_answer(node, labels), width, first="  │   → ", then="  │     ")
+        lines += wrap(words.one_line(node.question), width, first=f"{number:>3} ", then="  │ ")
+        lines += wrap(_answer(node, labels), width, first="  │   → ", then="  │     ")
     cause = words.one_line(verdict.cause)
     return [*lines, f"  └─ {cause}"]
 
@@ -134,69 +150,33 @@ def _answer(node: Evidence, labels: Mapping[str, str]) -> str:
 
 
 def _table(records: Sequence[TrialRecord], width: int) -> list[str]:
-    head = ("#", "role", "change", "from", "steps", "loss", "outcome")
     rows = [
-        (
-            words.label(record),
-            record.spec.role,
-            words.change(record),
-            f"{record.spec.from_step:,}",
-            f"{record.steps:,}",
-            words.losses(record),
-            record.outcome,
-        )
+        {
+            "#": words.label(record),
+            "role": record.spec.role,
+            "change": "each sample alone" if record.spec.role == "scan" else words.change(record),
+            "from": f"{record.spec.from_step:,}",
+            "steps": f"{record.steps:,}",
+            "loss": words.losses(record),
+            "outcome": words.outcome(record),
+        }
         for record in records
     ]
-    widths = [max(_columns(row[at]) for row in [head, *rows]) for at in range(len(head))]
-    spare = width - 2 - sum(widths) - 2 * (len(head) - 1)
-    widths[2] = max(12, widths[2] + min(0, spare))
+    head = {name: name for name in rows[0]}
+    sizes = {name: max(columns(row[name]) for row in [head, *rows]) for name in head}
+    for dropped in ("loss", "steps", "from"):
+        spare = width - 2 * len(sizes) - sum(sizes.values())
+        if sizes["change"] + spare >= min(sizes["change"], FEWEST_COLUMNS):
+            break
+        del sizes[dropped]  # what changed is told before what is in the report too
+    spare = width - 2 * len(sizes) - sum(sizes.values())
+    sizes["change"] = max(12, sizes["change"] + min(0, spare))
     lines = []
     for row in [head, *rows]:
         cells = [
-            _cut(cell, size).rjust(size) if at in {3, 4} else _pad(_cut(cell, size), size)
-            for at, (cell, size) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(size) if name in {"from", "steps"} else pad(cell, size)
+            for name, size in sizes.items()
+            for cell in [cut(row[name], size)]
         ]
         lines.append(("  " + "  ".join(cells)).rstrip())
     return lines
-
-
-def _columns(text: str) -> int:
-    """Return how many terminal columns a text takes."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
-    )
-
-
-def _pad(text: str, size: int) -> str:
-    return text + " " * (size - _columns(text))
-
-
-def _cut(text: str, size: int) -> str:
-    if _columns(text) <= size:
-        return text
-    while text and _columns(text) > size - 1:
-        text = text[:-1]
-    return text + "…"
-
-
-def _wrap(text: str, width: int, *, first: str = "", then: str = "") -> list[str]:
-    if text.isascii() or _columns(text) == len(text):
-        return textwrap.wrap(
-            text, width, initial_indent=first, subsequent_indent=then, break_on_hyphens=False
-        ) or [first.rstrip()]
-    lines, line = [], first
-    for word in text.split():
-        rest = word
-        gap = "" if line in {first, then} else " "
-        if _columns(line + gap + rest) > width and line not in {first, then}:
-            lines.append(line)
-            line, gap = then, ""
-        while _columns(line + gap + rest) > width:  # one "word" of Chinese can fill many lines
-            fits = 1
-            while _columns(line + gap + rest[: fits + 1]) <= width:
-                fits += 1
-            lines.append(line + gap + rest[:fits])
-            rest, line, gap = rest[fits:], then, ""
-        line += gap + rest
-    return [*lines, line]

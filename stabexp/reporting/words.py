@@ -150,6 +150,33 @@ def finding(record: TrialRecord) -> str:
     return text
 
 
+def outcome(record: TrialRecord) -> str:
+    """Return an outcome in a word or two; a scan trains nothing, so it has none."""
+    scanned = record.spec.role == "scan" and record.steps > 0
+    return "looked at" if scanned else record.outcome
+
+
+def gist(record: TrialRecord) -> str:
+    """Return in a few words what a trial showed."""
+    found, at = record.divergence, record.last_step
+    if record.spec.role == "scan" and record.steps > 0:
+        return f"{count(record.steps, 'sample')}, without an update"
+    if record.outcome == "inconclusive":
+        return one_line(record.note) or "no reason was recorded"
+    if record.outcome in {"cured", "stalled"}:
+        text = f"to step {at:,}, loss {losses(record)}"
+        return text if record.mismatch is None else f"{text}, {_differs(record)}"
+    text = f"from step {found.onset if found else at:,}"
+    if record.spec.role != "control":
+        return text
+    return f"{text}, {'bit for bit' if record.mismatch is None else _differs(record)}"
+
+
+def _differs(record: TrialRecord) -> str:
+    field = f" in {one_line(record.mismatch_field)}" if record.mismatch_field else ""
+    return f"differs from the run from step {record.mismatch:,}{field}"
+
+
 def confidence(value: float) -> str:
     """Return a confidence as a number and what the number means."""
     if not 0 <= value <= 1:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from stabexp.config import component
+from stabexp.plugins import component
 from stabexp.stabilisers.activation_checkpointing import ActivationCheckpointing
 from stabexp.stabilisers.adaptive_clip import AdaptiveClip
 from stabexp.stabilisers.base import Stabiliser
@@ -40,14 +41,15 @@ STABILISERS: dict[str, type[Stabiliser]] = {
 __all__ = ["STABILISERS", "Stabiliser", "build"]
 
 
-def build(stabilisers: Mapping[str, Any]) -> dict[str, Stabiliser]:
+def build(stabilisers: Mapping[str, Any], *, base: Path | None = None) -> dict[str, Stabiliser]:
     """Return by name the stabilisers that a YAML mapping name → arguments asks for.
+
+    `calm.py:Calm` names a class in a file below `base`.
 
     Raises:
         ConfigError: If a name or an argument is unknown.
     """
-    built = {
-        name: component(STABILISERS, "stabilisers", name, args)
+    return {
+        name: component(STABILISERS, "stabilisers", name, args, parent=Stabiliser, base=base)
         for name, args in stabilisers.items()
     }
-    return {name: item for name, item in built.items() if isinstance(item, Stabiliser)}

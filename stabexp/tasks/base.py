@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from stabexp.config import Component, Document, suggest, validate
 from stabexp.errors import ConfigError
-from stabexp.tasks.loading import load_object, source_file
+from stabexp.loading import load_object, source_file
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -62,6 +62,18 @@ class Task(Component):
 
     def class_count(self) -> int | None:
         """Return how many classes the loss chooses between, None when it is not such a loss."""
+        return None
+
+    def show(self, sample: Any) -> Any:
+        """Return what to show of a sample in a report, None to show what can be guessed.
+
+        Args:
+            sample: What the dataset returns for an index.
+
+        Returns:
+            A text, a picture (height × width, 3 × height × width, or a PIL image), or a mapping of
+            names to these.
+        """
         return None
 
     def describe(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import sysconfig
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -89,6 +90,16 @@ class TextTask(Task):
 
     def class_count(self) -> int:
         return VOCABULARY
+
+    def show(self, sample: Any) -> Any:
+        inputs, targets = sample
+        return {"text": characters(inputs), "next": characters(targets[-1:])}
+
+
+def characters(ids: Tensor) -> str:
+    """Return the text of tokens; a replacement character for what stands for no character."""
+    text = f"{CHARACTERS}\N{REPLACEMENT CHARACTER}"
+    return "".join(text[i] if 0 <= i < VOCABULARY else text[-1] for i in ids.flatten().tolist())
 
 
 @cache

@@ -27,6 +27,8 @@ class Manifest:
     """The parent's directory, relative to this one."""
     experiment: str
     tracking_uri: str
+    upload: bool = True
+    """Whether it is sent there by itself; `stabexp sync` with its id sends it in any case."""
     created: float
     """Unix seconds."""
     params: Mapping[str, str] = field(default_factory=dict)

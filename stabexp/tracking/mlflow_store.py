@@ -25,6 +25,7 @@ from mlflow.utils.git_utils import get_git_branch, get_git_commit, get_git_repo_
 
 from stabexp.tracking.credentials import denied
 from stabexp.tracking.manifest import Manifest, Status
+from stabexp.tracking.new_database import ensure_whole
 from stabexp.tracking.store import (
     DeniedError,
     MetricRow,
@@ -38,6 +39,7 @@ from stabexp.tracking.store import (
 RUN_ID_TAG = "stabexp.run_id"
 
 _BATCH = 1000
+_NOTE = "mlflow.note.content"
 _KEY_LIMIT = 250
 _TAG_LIMIT = 8000
 _PARAM_LIMIT = 6000
@@ -67,7 +69,7 @@ class MlflowStore:
         self.uri = tracking_uri
         self._experiments: dict[str, str] = {}
         if (file := _database_file(tracking_uri)) is not None:
-            file.parent.mkdir(parents=True, exist_ok=True)
+            self._ask(lambda: ensure_whole(file, _make_database))
         self._client = self._ask(lambda: mlflow.MlflowClient(tracking_uri))
 
     def find_run(self, manifest: Manifest, parent_store_id: str | None) -> StoredRun | None:
@@ -133,6 +135,14 @@ class MlflowStore:
                 lambda key=key, value=value: self._client.set_experiment_tag(  # type: ignore[misc]
                     run.info.experiment_id, key, value
                 )
+            )
+
+    def describe_experiment(self, store_id: str, markdown: str) -> None:
+        run = self._ask(lambda: self._client.get_run(store_id))
+        found = self._ask(lambda: self._client.get_experiment(run.info.experiment_id))
+        if not found.tags.get(_NOTE):
+            self._ask(
+                lambda: self._client.set_experiment_tag(run.info.experiment_id, _NOTE, markdown)
             )
 
     def set_status(self, store_id: str, status: Status, time_ms: int) -> None:
@@ -221,6 +231,11 @@ def _database_file(uri: str) -> Path | None:
     prefix = "sqlite:///"
     path = uri.removeprefix(prefix).partition("?")[0]
     return Path(path) if uri.startswith(prefix) and path and not path.startswith("file:") else None
+
+
+def _make_database(file: Path) -> None:
+    """Make a new database with all of MLflow's tables."""
+    mlflow.MlflowClient(f"sqlite:///{file.absolute()}").search_experiments(max_results=1)
 
 
 def _artifact_location(uri: str, experiment: str) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -35,7 +36,14 @@ NOTE_LIMIT = 8000
 
 STORE_ID = "{mlflow.run_id}"
 """In a note, replaced by the MLflow run id at upload, so that a note can show artifacts."""
+PARENT_ID = "{mlflow.parent_id}"
+"""In a note, replaced by the MLflow run id of what this belongs to: a trial's bisect."""
+TOP_ID = "{mlflow.top_id}"
+"""In a note, replaced by the MLflow run id of the run that all of it is about."""
+EXPERIMENT_ID = "{mlflow.experiment_id}"
+"""In a note, replaced by the id of the MLflow experiment."""
 
+_PLACE = r"\{mlflow\.\w+\}"
 _CUT = "\n\n*Cut here: MLflow shows no longer notes. The report has the rest.*\n"
 
 
@@ -64,6 +72,7 @@ class RunDirectory:
         tracking_uri: str,
         params: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
+        upload: bool = True,
     ) -> RunDirectory:
         """Make a new run directory; this process counts as the one that records it.
 
@@ -78,6 +87,7 @@ class RunDirectory:
             parent=None if parent_path is None else os.path.relpath(parent_path, path),
             experiment=experiment,
             tracking_uri=tracking_uri,
+            upload=upload,
             created=time.time(),
             params={key: str(value) for key, value in (params or {}).items()},
             tags={key: str(value) for key, value in (tags or {}).items()},
@@ -274,8 +284,12 @@ class RunDirectory:
         """Set the description MLflow shows on top of the run's page, cut to `NOTE_LIMIT`."""
         self._post("note", markdown=_fit(markdown))
 
+    def set_experiment_note(self, markdown: str) -> None:
+        """Set the description of the experiment this run is in, unless it has one already."""
+        self._post("experiment_note", markdown=markdown)
+
     def save_view(self, name: str) -> None:
-        """Give the experiment's "Views" menu an entry that compares this bisect's trials."""
+        """Give the experiment's "Views" menu entries that compare this bisect's trials."""
         self._post("view", name=name)
 
     def finish(self, status: Status) -> None:
@@ -322,10 +336,12 @@ def _finite(value: Any) -> Any:
 
 
 def _fit(markdown: str) -> str:
-    stand_in = "\0" * 32
-    text = markdown.replace(STORE_ID, stand_in)
+    places = re.findall(_PLACE, markdown)
+    text = re.sub(_PLACE, "\0" * 32, markdown)
     if len(text) <= NOTE_LIMIT:
         return markdown
     kept = text[: NOTE_LIMIT - len(_CUT)]
     kept = kept[: kept.rfind("\n")] if "\n" in kept else kept
-    return kept.replace(stand_in, STORE_ID).rstrip("\0") + _CUT
+    for place in places:
+        kept = kept.replace("\0" * 32, place, 1)
+    return kept.rstrip("\0") + _CUT

@@ -16,7 +16,13 @@ from typing import Any
 from stabexp.errors import TrackingError
 from stabexp.records import StepRecord
 from stabexp.tracking.journal import Line, read_lines
-from stabexp.tracking.run_directory import STORE_ID, RunDirectory
+from stabexp.tracking.run_directory import (
+    EXPERIMENT_ID,
+    PARENT_ID,
+    STORE_ID,
+    TOP_ID,
+    RunDirectory,
+)
 from stabexp.tracking.step_log import decode_step, rewound_to
 from stabexp.tracking.step_metrics import BEFORE, StepSampler, metric_rows
 from stabexp.tracking.store import (
@@ -27,7 +33,7 @@ from stabexp.tracking.store import (
     VanishedError,
 )
 from stabexp.tracking.upload_state import Upload, read_upload, write_problem, write_upload
-from stabexp.tracking.web_view import saved_view_tag
+from stabexp.tracking.web_view import SURVIVED_METRIC, saved_view_tags
 
 BATCH = 1000
 """Rows after which the position is recorded."""
@@ -189,6 +195,10 @@ class _Shipment:
         run = self.store.find_run(manifest, above) or self.store.create_run(manifest, above)
         self.store_id = run.store_id
         self._try(lambda: self.store.log_params(run.store_id, manifest.params), "params")
+        if manifest.kind == "trial" and not self._is_scan:
+            # The compare page draws the metric that was logged first.
+            begun = [MetricRow(SURVIVED_METRIC, 0.0, int(manifest.created * 1000), 0)]
+            self._try(lambda: self.store.log_metrics(run.store_id, begun), "metrics")
         self._commit(store_id=run.store_id, experiment_id=run.experiment_id)
 
     def _send_steps(self, limit: int | None) -> bool:
@@ -230,8 +240,15 @@ class _Shipment:
             self._send_rows(self._rows(self._sampler.rest()))
             self._commit(tail=self.state.steps)
 
+    @property
+    def _is_scan(self) -> bool:
+        """Whether its steps are samples shown one by one, which make no curve."""
+        return self.directory.manifest.tags.get("stabexp.role") == "scan"
+
     def _rows(self, records: list[StepRecord]) -> list[MetricRow]:
         rows: list[MetricRow] = []
+        if self._is_scan:
+            return rows
         for record in records:
             if record.clip_coefficient < 1 and not self.state.clipped:
                 self.state = replace(self.state, clipped=True)
@@ -269,15 +286,35 @@ class _Shipment:
                     raise RefusedError(f"{file}: was deleted before it was uploaded")
                 store.log_artifact(store_id, file, line["to"])
             case "note":
-                note = line["markdown"].replace(STORE_ID, store_id)
-                store.set_tags(store_id, {"mlflow.note.content": note})
+                store.set_tags(store_id, {"mlflow.note.content": self._with_ids(line["markdown"])})
+            case "experiment_note":
+                store.describe_experiment(store_id, line["markdown"])
             case "view":
-                key, value = saved_view_tag(store_id, name=line["name"], time_ms=time_ms)
-                store.set_experiment_tags(store_id, {key: value})
+                tags = saved_view_tags(
+                    self.directory.run_id, store_id, name=line["name"], time_ms=time_ms
+                )
+                store.set_experiment_tags(store_id, tags)
             case "status":
                 store.set_status(store_id, line["status"], time_ms)
             case other:
                 raise RefusedError(f"unknown operation {other!r}: written by a later version?")
+
+    def _with_ids(self, markdown: str) -> str:
+        """Return a note in which the ids that only the store knows are put in."""
+        above = [self.store_id]
+        directory = self.directory
+        while (parent := directory.parent) is not None:
+            directory = parent
+            above.append(read_upload(parent.path, self.store.uri).store_id or "")
+        ids = {
+            STORE_ID: self.store_id,
+            PARENT_ID: above[min(1, len(above) - 1)],
+            TOP_ID: above[-1],
+            EXPERIMENT_ID: self.state.experiment_id,
+        }
+        for place, known in ids.items():
+            markdown = markdown.replace(place, known)
+        return markdown
 
     def _try(self, action: Callable[[], None], what: str) -> None:
         """Send something; what the store will never take is reported and left behind."""

@@ -88,6 +88,9 @@ class RunStore(Protocol):
     def set_experiment_tags(self, store_id: str, tags: Mapping[str, str]) -> None:
         """Set tags of the experiment the run is in."""
 
+    def describe_experiment(self, store_id: str, markdown: str) -> None:
+        """Set the description of the experiment the run is in, unless it has one."""
+
     def set_status(self, store_id: str, status: Status, time_ms: int) -> None:
         """Say how the run ended and when, or that it is running again."""
 
@@ -163,6 +166,10 @@ class MemoryStore:
 
     def set_experiment_tags(self, store_id: str, tags: Mapping[str, str]) -> None:
         self._run("set_experiment_tags", store_id).experiment_tags.update(tags)
+
+    def describe_experiment(self, store_id: str, markdown: str) -> None:
+        tags = self._run("describe_experiment", store_id).experiment_tags
+        tags.setdefault("mlflow.note.content", markdown)
 
     def set_status(self, store_id: str, status: Status, time_ms: int) -> None:
         self._run("set_status", store_id).status = status

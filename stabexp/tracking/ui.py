@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stabexp.errors import BusyError, RunNotFoundError, StabexpError, TrackingError
 from stabexp.tracking.catalogue import find_run, list_runs
 from stabexp.tracking.lock import exclusive
+from stabexp.tracking.pages import Shown, in_database, on_server, open_page
 from stabexp.tracking.portable_store import (
     ARTIFACTS,
     DATABASE,
     copy_database,
     is_at_home,
-    open_database,
     relocate,
 )
 from stabexp.tracking.processes import is_alive
@@ -29,44 +29,27 @@ from stabexp.tracking.run_directory import RunDirectory
 from stabexp.tracking.server import end, free_port, started, stop_signals, tail
 from stabexp.tracking.shipping import descendants, pending, ship
 from stabexp.tracking.store import UnreachableError
-from stabexp.tracking.upload_state import read_upload, read_uploads
-from stabexp.tracking.web_view import runs_view_url, saved_view_url, web_url
-
-REPORT = "report/verdict.html"
+from stabexp.tracking.upload_state import read_upload
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """What the pages of one run are called in a store."""
-
-    run_id: str
-    experiment_id: str
-    store_id: str
-    bisect_id: str | None
-    """The latest bisect's run in the store, None when there is none yet."""
-
-    def lines(self, base: str) -> Iterator[str]:
-        """Yield what to open, most telling first."""
-        yield f"{self.run_id}:"
-        if self.bisect_id is not None:
-            table = saved_view_url(base, self.experiment_id, self.bisect_id)
-            charts = saved_view_url(base, self.experiment_id, self.bisect_id, charts=True)
-            report = web_url(base, self.experiment_id, self.store_id, artifact=REPORT)
-            yield f"  the trials in a table  {table}"
-            yield f"  the trials in charts   {charts}"
-            yield f"  the report             {report}"
-        yield f"  the run                {web_url(base, self.experiment_id, self.store_id)}"
-        yield f"  all runs               {runs_view_url(base, self.experiment_id)}"
-
-
-def serve(root: Path, *, run_id: str | None, port: int, say: Callable[[str], None]) -> int:
-    """Show a store in the browser until Ctrl-C; for a tracking server, only say where to look.
+def serve(
+    root: Path,
+    *,
+    run_id: str | None,
+    port: int,
+    say: Callable[[str], None],
+    browse: bool = False,
+    tell: Callable[[dict[str, Any]], None] | None = None,
+) -> int:
+    """Show a store in the browser until Ctrl-C; of a tracking server, only its pages.
 
     Args:
         root: Where the runs are kept, or a folder with mlflow.db and artifacts alone.
-        run_id: The run to link to; None takes the latest.
+        run_id: The run, bisect or trial to open; None opens the list of all runs.
         port: Where to listen on this machine; the next free one is taken when it is in use.
         say: Told what to open.
+        browse: Whether to open the page in the default browser, where there is a screen.
+        tell: Given all addresses as JSON-ready values once they answer, in place of `say`.
 
     Returns:
         The exit code.
@@ -77,10 +60,24 @@ def serve(root: Path, *, run_id: str | None, port: int, say: Callable[[str], Non
     """
     directory = _directory(root, run_id)
     uri = directory.manifest.tracking_uri if directory else ""
+
+    def announce(shown: Shown | None, base: str, *, copied: bool = False) -> None:
+        links = shown.links(base) if shown else {"all runs": base}
+        page = shown.page(base) if shown else base
+        if tell is not None:
+            tell({"open": page, "links": links, "server": base, "copied": copied})
+            return
+        for line in shown.lines(base) if shown else [base]:
+            say(line)
+        if browse and open_page(page):
+            say(f"opening {page}")
+
     if directory is not None and uri.startswith(("http://", "https://")):
-        return _say_links(directory, say)
+        announce(on_server(directory, listed=run_id is None), uri)
+        return 0
     file = _database(root, uri)
-    shown = _look_up(file, run_id and (directory.run_id if directory else run_id))
+    shown = in_database(file, _wanted(directory, run_id))
+    quiet = tell is not None
     with ExitStack() as stack:
         stop = stack.enter_context(stop_signals())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stabexp-ui-")))
@@ -91,40 +88,46 @@ def serve(root: Path, *, run_id: str | None, port: int, say: Callable[[str], Non
             copy_database(file, store)
             relocate(store, artifacts.as_uri())
         chosen = free_port(port)
-        if port and chosen != port:
+        if port and chosen != port and not quiet:
             say(f"port {port} is in use; taking {chosen}")
-        say(f"starting MLflow on {file} (about 10 seconds) ...")
+        if not quiet:
+            say(f"starting MLflow on {file} (about 10 seconds) ...")
         log = folder / "server.log"
         server = started(store, artifacts, chosen, log=log, stop=stop, upgrade=copied)
         if server is None:
             return 0
         stack.callback(end, server)
-        base = f"http://127.0.0.1:{chosen}"
-        for line in shown.lines(base) if shown else [base]:
-            say(line)
-        if copied:
+        announce(shown, f"http://127.0.0.1:{chosen}", copied=copied)
+        if copied and not quiet:
             say("shown from a copy: what you change in these pages is not kept")
-        say("press Ctrl-C to stop")
+        if not quiet:
+            say("press Ctrl-C to stop")
         while not stop.wait(0.5):
             if server.poll() is not None:
                 raise TrackingError(f"MLflow ended by itself:\n{tail(log)}")
     return 0
 
 
+def _wanted(directory: RunDirectory | None, run_id: str | None) -> str | None:
+    """Return the id to look for in the database: a directory's own where there is one."""
+    return run_id if run_id is None or directory is None else directory.run_id
+
+
 def _directory(root: Path, run_id: str | None) -> RunDirectory | None:
-    """Return the run to show, None when the folder holds a database but not this run's files."""
+    """Return the run, bisect or trial to show; None when the folder holds a database alone."""
     if run_id is None:
         runs = list_runs(root)
         return runs[-1] if runs else None
     try:
-        directory = find_run(run_id, root)
+        return find_run(run_id, root)
     except RunNotFoundError:
+        below = [each for run in list_runs(root) for each in descendants(run)]
+        exact = [each for each in below if each.run_id == run_id]
+        if exact:
+            return exact[0]
         if (root / DATABASE).exists():
             return None
         raise
-    while directory.parent is not None:
-        directory = directory.parent
-    return directory
 
 
 def _database(root: Path, uri: str) -> Path:
@@ -145,68 +148,6 @@ def _database(root: Path, uri: str) -> Path:
     raise StabexpError(
         f"{root.absolute()}: there is no MLflow store yet; make one with: "
         f"stabexp run exp.yaml --root {root}, or name another folder with --root"
-    )
-
-
-def _say_links(directory: RunDirectory, say: Callable[[str], None]) -> int:
-    base = directory.manifest.tracking_uri
-    own = read_uploads(directory.path).get(base)
-    if own is None or own.store_id is None:
-        raise StabexpError(
-            f"run {directory.run_id}: has not arrived at {base}; send it with: "
-            f"stabexp sync {directory.run_id}"
-        )
-    bisect = None
-    for child in directory.children():
-        state = read_uploads(child.path).get(base)
-        bisect = state.store_id if state and state.store_id else bisect
-    shown = Shown(
-        run_id=directory.run_id,
-        experiment_id=own.experiment_id,
-        store_id=own.store_id,
-        bisect_id=bisect,
-    )
-    for line in shown.lines(base):
-        say(line)
-    return 0
-
-
-def _look_up(file: Path, run_id: str | None) -> Shown | None:
-    """Return the named run as a database knows it; the latest diverged one, else the latest.
-
-    Raises:
-        RunNotFoundError: If the database has no such run.
-    """
-    with open_database(file) as database:
-        runs = database.execute(
-            "select r.run_uuid, r.experiment_id, i.value from runs r "
-            "join tags i on i.run_uuid = r.run_uuid and i.key = 'stabexp.run_id' "
-            "join tags k on k.run_uuid = r.run_uuid and k.key = 'stabexp.kind' "
-            "left join tags v on v.run_uuid = r.run_uuid and v.key = 'stabexp.cause' "
-            "where k.value = 'run' and r.lifecycle_stage = 'active' "
-            "order by v.value is not null desc, r.start_time desc"
-        ).fetchall()
-        if run_id is not None:
-            runs = [run for run in runs if run[0] == run_id or run[2].startswith(run_id)]
-            if not runs:
-                raise RunNotFoundError(
-                    f"run {run_id}: is not in {file}; if it was recorded, send it with: "
-                    "stabexp sync, else leave it out to see all there are"
-                )
-        if not runs:
-            return None
-        store_id, experiment_id, name = runs[0]
-        bisects = database.execute(
-            "select r.run_uuid from runs r "
-            "join tags p on p.run_uuid = r.run_uuid and p.key = 'mlflow.parentRunId' "
-            "where p.value = ? and r.lifecycle_stage = 'active' order by r.start_time desc",
-            (store_id,),
-        ).fetchone()
-    return Shown(
-        run_id=name,
-        experiment_id=str(experiment_id),
-        store_id=store_id,
-        bisect_id=bisects[0] if bisects else None,
     )
 
 

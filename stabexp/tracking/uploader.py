@@ -49,12 +49,23 @@ class Detached(subprocess.Popen[bytes]):
         """Do not warn that it still runs."""
 
 
-def start_uploader(directory: Path, *, uri: str | None = None) -> Detached:
+class NotStarted:
+    """In place of the process of a run that is to stay where it is."""
+
+    def poll(self) -> int:
+        """Return 0: it is done."""
+        return 0
+
+
+def start_uploader(directory: Path, *, uri: str | None = None) -> Detached | NotStarted:
     """Start a process that follows this one and ships the run directory; its log is upload.log.
 
-    It outlives this process, and Ctrl-C does not reach it.
+    It outlives this process, and Ctrl-C does not reach it. None is started for a run whose
+    experiment says `tracking: {upload: false}`.
     """
     run = RunDirectory.open(directory)
+    if not _is_sent(run):
+        return NotStarted()
     write_problem(run.path, uri or run.manifest.tracking_uri, "")  # this is another try
     command = [sys.executable, "-P", "-m", "stabexp.tracking.uploader", str(run.path)]
     command += ["--uri", uri or run.manifest.tracking_uri, "--follow", str(os.getpid())]
@@ -75,9 +86,12 @@ def wait_for_upload(directory: Path, timeout: float, *, uri: str | None = None) 
     """Wait until everything recorded so far has arrived.
 
     Returns:
-        False after `timeout` seconds or at Ctrl-C, and at once when nobody listens at the store's
-        address or it does not let us in: the uploader goes on either way.
+        True also when nothing is to be sent; False after `timeout` seconds or at Ctrl-C, and at
+        once when nobody listens at the store's address or it does not let us in: the uploader goes
+        on either way.
     """
+    if not _is_sent(RunDirectory.open(directory)):
+        return True
     deadline = time.monotonic() + timeout
     try:
         listening: bool | None = None
@@ -91,6 +105,13 @@ def wait_for_upload(directory: Path, timeout: float, *, uri: str | None = None) 
     except KeyboardInterrupt:
         return False
     return True
+
+
+def _is_sent(run: RunDirectory) -> bool:
+    """Return whether the run that all of it is about is sent by itself."""
+    while (parent := run.parent) is not None:
+        run = parent
+    return run.manifest.upload
 
 
 def upload_problem(directory: Path, *, uri: str | None = None) -> str:

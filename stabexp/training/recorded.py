@@ -12,12 +12,16 @@ from stabexp.records import Divergence, RunResult, StepRecord, to_json
 from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.fingerprint import environment
 from stabexp.tracking.run_directory import DIVERGENCE, EVENTS, RunDirectory
+from stabexp.tracking.web_view import COLOURS, FINDING_TAG
 from stabexp.training.execute import execute, fingerprint_of
 from stabexp.training.fork import Fork
 from stabexp.training.forked import fork_step
 from stabexp.training.run import Run
 from stabexp.training.seen import LOOP, ramp
 from stabexp.training.settings import Program
+
+PLAN = "plan.json"
+"""In a run directory: how many steps the training will make; written with its first step."""
 
 
 def train_recorded(
@@ -56,6 +60,8 @@ def train_recorded(
         alarms.see(record)
 
     def record_step(record: StepRecord) -> None:
+        if handle.last_record is None:  # a trainer that knows its own length has told it by now
+            directory.write_json(PLAN, {"steps": handle.planned_steps})
         directory.log_step(record)
         for alarm in alarms.see(record):
             directory.log_event(alarm.to_event())
@@ -108,12 +114,23 @@ def train_recorded(
                 "stabexp.onset": found.onset,
                 "stabexp.detected": found.detected,
                 "mlflow.runName": f"{directory.run_id} DIVERGED@{found.detected}",
-                "mlflow.runColor": "#c62828",
+                "mlflow.runColor": COLOURS["diverged"],
+                FINDING_TAG: found.message,
             }
         )
         directory.set_note(_divergence_note(directory, found))
     else:
-        directory.set_tags({"stabexp.status": "healthy", "mlflow.runColor": "#2e7d32"})
+        told = f"trained to its end: {handle.step:,} steps"
+        if last is not None:
+            told += f", loss {last.loss:.4g} in the last"
+        directory.set_tags(
+            {
+                "stabexp.status": "healthy",
+                "mlflow.runColor": COLOURS["healthy"],
+                FINDING_TAG: told,
+            }
+        )
+        directory.set_note(f"### {told[0].upper()}{told[1:]}\n\n{_meaning(directory)}")
     on_end()
     directory.finish("FAILED" if found is not None else "FINISHED")
     return RunResult(
@@ -134,10 +151,11 @@ def _describe(directory: RunDirectory, program: Program) -> float | None:
     """Record what the training is about; return what a model that knows nothing scores."""
     facts = program.describe()
     if facts:
+        name = str(facts["name"]).rpartition("/")[2]  # of a task in a file, without its folders
         directory.log_dataset(
-            name=str(facts["name"]),
+            name=name,
             digest=str(facts["dataset_digest"])[:32],
-            source=f"built into the task {facts['name']}",
+            source=f"built into the task {name}",
             profile={"samples": facts["dataset_size"]},
         )
     trivial: float | None = facts.get("expected_initial_loss")
@@ -216,6 +234,15 @@ def _write_emergency(
 
 def _text(value: float) -> float | str:
     return value if value - value == 0 else str(value)
+
+
+def _meaning(directory: RunDirectory) -> str:
+    about = directory.manifest.tags.get("stabexp.description", "")
+    return (
+        (f"{' '.join(about.split())}\n\n" if about else "")
+        + "No detector fired. Does its training step break a rule all the same? "
+        f"`stabexp check {directory.run_id}`\n"
+    )
 
 
 def _divergence_note(directory: RunDirectory, found: Divergence) -> str:

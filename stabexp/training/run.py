@@ -27,6 +27,7 @@ from stabexp.records import Divergence, StepRecord
 from stabexp.state.checkpoints import CheckpointStore
 from stabexp.state.plain_values import from_plain
 from stabexp.state.snapshot import Snapshot, Stateful, capture, restore
+from stabexp.tasks.sample_views import Showing
 from stabexp.training.asked import Asked
 from stabexp.training.batches import END, batch_length, to_device
 from stabexp.training.data_plan import DataPlan
@@ -91,12 +92,14 @@ class Run:
         """Updates of the whole training, None while not known."""
         self.dataset: Any = None
         """The map-style dataset; known once the training has begun."""
+        self.showing = Showing()
+        """How its samples are shown to people, where the training has a way of its own."""
         self.used_autocast = False
         self.notices: list[str] = []
         """What the user should know about this run, in plain sentences."""
         self.replaying = not keep_saving
         """Whether this is a replay, in which a trainer need not log, evaluate or print."""
-        every = (*changing.build(settings.interventions), *interventions)
+        every = (*changing.build(settings.interventions, base=settings.base), *interventions)
         self.data_plan = DataPlan.of(every)
         """What is different about the data."""
         self._asked = Asked(settings, every)
@@ -105,12 +108,12 @@ class Run:
         self._hooks = Hooks(
             self._asked,
             every,
-            monitors=measuring.build({**settings.monitors, **(extra_monitors or {})}),
+            monitors=measuring.build(settings.monitors, extra_monitors, base=settings.base),
             instruments=instruments,
-            stabilisers=stabilising.build(settings.stabilisers),
+            stabilisers=stabilising.build(settings.stabilisers, base=settings.base),
         )
         self._ledger = StepLedger(
-            detection.build(settings.detectors) if judged else (),
+            detection.build(settings.detectors, base=settings.base) if judged else (),
             before=fork.records if fork else (),
             on_step=on_step,
         )
@@ -169,10 +172,8 @@ class Run:
         if loss.numel() != 1:
             raise TrainingError(f"run.log: the loss has {loss.numel()} elements, expected one")
         self._hooks.logged(loss)
-        self._ledger.log(
-            loss.detach().reshape(()),
-            {name: torch.as_tensor(value).detach() for name, value in metrics.items()},
-        )
+        others = {name: torch.as_tensor(value).detach() for name, value in metrics.items()}
+        self._ledger.log(loss.detach().reshape(()), others)
 
     @property
     def parts(self) -> Parts:
@@ -197,6 +198,7 @@ class Run:
         batch_size: int | None = None,
         epochs: int | None = None,
         extra: Mapping[str, Stateful] | None = None,
+        show: Callable[[Any], Any] | None = None,
     ) -> Iterator[Any]:
         """Yield batches until the run is over: its last step, or the step at which it diverged.
 
@@ -211,6 +213,7 @@ class Run:
             batch_size: Samples per (micro-)batch; None takes the loader's or the settings'.
             epochs: Passes over the data, where the settings do not say how many steps.
             extra: Anything else that decides the next step and has a state_dict, by name.
+            show: Sample → text, picture or a mapping of them, for people; None guesses.
 
         Raises:
             NotReplayableError: If something here cannot be put back exactly.
@@ -224,6 +227,7 @@ class Run:
                 "epochs= to run.steps"
             )
         feed = feed_of(data, self, batch_size=batch_size, epochs=epochs)
+        self.showing = Showing(show=show)
         given = {"scheduler": scheduler, "scaler": scaler, "extra": extra}
         self.begin(model=model, optimizer=optimizer, data=feed, **given)
         self._loop = self._yielded(feed)
@@ -284,10 +288,8 @@ class Run:
         )
         self._data = data
         self.dataset = None if data is None else data.dataset
-        if self.planned_steps is None:
-            self.planned_steps = total_steps
-        if self.until is None:
-            self.until = total_steps
+        self.planned_steps = total_steps if self.planned_steps is None else self.planned_steps
+        self.until = total_steps if self.until is None else self.until
         if self.fork is not None:
             self._snapshot = CheckpointStore.reader(self.fork.checkpoints).load(self.fork.step)
             self.step = int(self._snapshot.extra["step"])
@@ -385,14 +387,12 @@ class Run:
             boundary, self.parts.scaler, step=self.step, position=self.position
         )
         self.last_record = record
-        self.step += 1
-        self.position += record.batch_size
+        self.step, self.position = self.step + 1, self.position + record.batch_size
         self._hooks.update_ends(record.step)
         boundary.begin(self.step)
-        self.divergence = self._ledger.judge()
+        found = self.divergence = self._ledger.judge()
         history = self._ledger.history
         wanted = self._hooks.stabilising.after_step(record, history, tell=self._on_event)
-        found = self.divergence
         self._keeper.step_over(self.step, history, diverged=found is not None, wanted=wanted)
         if self._keeper.waiting and self.over:
             self._save()

@@ -43,6 +43,10 @@ class RunSettings:
     """Variable → dose, in force for the whole run."""
     stabilisers: Mapping[str, Any] = field(default_factory=dict)
     """Stabiliser name → arguments."""
+    show_samples: bool = True
+    """Whether views of single samples may be kept, for reports."""
+    base: Path | None = None
+    """Folder that plug-ins in files are named from; None: the current one."""
 
 
 @dataclass(frozen=True, kw_only=True)

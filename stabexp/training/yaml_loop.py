@@ -32,7 +32,12 @@ def yaml_loop(
         ):  # what a first import or download draws is not part of the training
             data = task.dataset()
         steps = run.steps(
-            data, model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler
+            data,
+            model=model,
+            optimizer=optimizer,
+            scheduler=scheduler,
+            scaler=scaler,
+            show=task.show,
         )
         for index, batch in enumerate(steps, start=1):
             with run.autocast():

@@ -46,7 +46,7 @@ def test_lr_find_shows_curve_figure_trials_and_the_command(stabexp_command, expe
     assert done.code == 0, done.errors
     for part in ("▇", "the ramp's figure", "10 steps of warmup", "no warmup", "suggestion:"):
         assert part in done.out
-    assert "bit for bit (sha256" in done.out
+    assert "bit for bit (sha256" in " ".join(done.out.split())
     assert f"train with it: stabexp run {experiment} -o optimizer.lr=" in done.out
     assert ElementTree.parse("ramp.svg").getroot().tag.endswith("svg")
     assert {path.name for path in tmp_path.iterdir()} == {"exp.yaml", "ramp.svg"}  # no run

@@ -1,87 +1,27 @@
-"""The verdict page in a real Chromium: nothing fetched, nothing cut off, the buttons work."""
+"""The report's page in a real Chromium: nothing fetched, nothing cut off, the buttons work."""
 
 from __future__ import annotations
 
+import itertools
 import re
-import runpy
-import shutil
-from pathlib import Path
 
 import pytest
+from report_pages import Reports, chromium, needs_chromium
 
-from stabexp.reporting import verdict_page
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-CHROMIUM = shutil.which("chromium")
-ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-EXAMPLE = Path(__file__).parents[1] / "reporting" / "bisect_example.py"
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH"),
-]
+pytestmark = needs_chromium
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    example = runpy.run_path(str(EXAMPLE))
-    bisect = example["bisect"]()
-    html = verdict_page(
-        bisect.report(
-            experiment=example["EXPERIMENT"],
-            links={record.spec.key: "http://localhost:9/run" for record in bisect.trials},
-            fingerprint={"torch": "2.9", "device": "cpu"},
-        )
-    )
-    path = tmp_path_factory.mktemp("page") / "verdict.html"
-    path.write_text(html, encoding="utf-8")
-    return path
+def reports(tmp_path_factory):
+    with chromium() as browser:
+        yield Reports(browser, tmp_path_factory.mktemp("pages"))
 
 
 @pytest.fixture
-def opened(browser, file):
-    """Open the page, or a page that frames it; at the end, complaints and requests must be none."""
-    contexts, complaints, requests = [], [], []
-
-    def open_page(*, width=1000, scheme="light", framed=False):
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        address = file
-        if framed:
-            # As MLflow shows an HTML artifact: a blob: address in a frame of unknown origin.
-            address = file.with_name("frame.html")
-            content = file.read_text(encoding="utf-8").replace("</", "<\\/")
-            address.write_text(
-                '<!doctype html><link rel="icon" href="data:,"><iframe sandbox="allow-scripts" '
-                'style="width:100%;height:800px;border:0"></iframe><script id="s" type="text">'
-                f"{content}</script><script>"
-                "const text = document.getElementById('s').textContent.replaceAll('<\\\\/', '</');"
-                "document.querySelector('iframe').src ="
-                "URL.createObjectURL(new Blob([text], {type: 'text/html;charset=utf-8'}));"
-                "</script>",
-                encoding="utf-8",
-            )
-        page.goto(address.as_uri())
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert complaints == []
-    assert [url for url in requests if not re.match("file:|data:,|blob:", url)] == []
+def opened(reports):
+    """Open a report; at the end, complaints and requests must be none."""
+    yield reports.open
+    reports.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -107,7 +47,8 @@ def test_chart_text_is_readable_at_its_real_size(opened, width):
         "[...document.querySelectorAll('svg.chart')].filter(t => t.checkVisibility())"
         ".map(s => 12 * s.getBoundingClientRect().width / s.viewBox.baseVal.width)"
     )
-    assert len(sizes) == 2
+    # Two of the curves, two of the layers, four checks, five variables.
+    assert len(sizes) == 13
     assert min(sizes) > 10.5
 
 
@@ -130,6 +71,11 @@ def test_a_sandboxed_frame_says_where_a_link_leads(opened):
     place.get_by_text("The address is http://localhost:9/run").wait_for()
 
 
+BRIGHT = (
+    "[...document.querySelectorAll('figure .wide g.curve:not(.dim) title')].map(t => t.textContent)"
+)
+
+
 def test_a_name_in_the_legend_picks_out_its_curve(opened):
     page = opened()
     button = page.get_by_role("button", name="03 learning_rate ×0.25, cured")
@@ -137,20 +83,30 @@ def test_a_name_in_the_legend_picks_out_its_curve(opened):
     page.mouse.move(0, 0)
     button.evaluate("button => button.blur()")
     assert button.get_attribute("aria-pressed") == "true"
-    bright = (
-        "[...document.querySelectorAll('.wide g.curve:not(.dim) title')].map(t => t.textContent)"
-    )
-    assert [title[:22] for title in page.evaluate(bright)] == ["03 learning_rate ×0.25"] * 2
+    assert [title[:22] for title in page.evaluate(BRIGHT)] == ["03 learning_rate ×0.25"] * 2
     button.click()
     button.evaluate("button => button.blur()")
     page.mouse.move(0, 0)
-    assert len(page.evaluate(bright)) > 20
+    assert len(page.evaluate(BRIGHT)) > 20
+
+
+def test_curves_are_picked_and_let_go_by_keyboard_alone(opened):
+    page = opened()
+    button = page.get_by_role("button", name="03 learning_rate ×0.25, cured")
+    button.focus()
+    assert len(page.evaluate(BRIGHT)) == 2
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert len(page.evaluate(BRIGHT)) == 4  # the one that is kept, and the one in focus
+    page.keyboard.press("Escape")
+    assert button.get_attribute("aria-pressed") == "false"
+    assert len(page.evaluate(BRIGHT)) > 20
 
 
 def test_the_keyboard_reaches_everything_that_scrolls_or_acts(opened):
     page = opened(width=400)
     seen = set()
-    for _ in range(120):
+    for _ in range(150):
         page.keyboard.press("Tab")
         seen.add(
             page.evaluate(
@@ -158,7 +114,15 @@ def test_the_keyboard_reaches_everything_that_scrolls_or_acts(opened):
                 "(document.activeElement)"
             )
         )
-    assert {"skip", "copy", "run", "strip", "scroll", "trial", "SUMMARY"} <= seen
+    assert {"skip", "copy", "ask", "run", "strip", "scroll", "trial", "SUMMARY"} <= seen
+
+
+def test_what_has_the_focus_is_outlined(opened):
+    page = opened()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    width = page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
+    assert width == "3px"
 
 
 def test_a_screen_reader_finds_landmarks_and_pictures(opened):
@@ -167,11 +131,44 @@ def test_a_screen_reader_finds_landmarks_and_pictures(opened):
         assert page.get_by_role(role).count() == 1
     assert page.get_by_role("heading", level=1).count() == 1
     assert page.get_by_role("img", name="Loss of the run and its trials").count() == 1
+    assert page.get_by_role("img", name="Dose and response of clip_norm").count() == 1
+    assert page.get_by_role("img", name="Gradient flow over depth").count() == 1
     assert page.get_by_role("table", name=re.compile("16 trials in the order")).count() == 1
 
 
-def test_the_page_prints(opened):
+def test_a_question_of_the_tree_leads_to_its_evidence_and_that_to_its_trials(opened):
     page = opened()
-    page.emulate_media(media="print")
-    assert not page.get_by_role("button", name="Copy the fix").is_visible()
-    assert page.pdf().startswith(b"%PDF")
+    tree = page.get_by_role("group", name="The decision tree")
+    tree.get_by_role("link", name=re.compile("Is the steady rate too high")).click()
+    evidence = page.locator("li:target")
+    assert "Is the steady rate itself too high?" in evidence.inner_text()
+    evidence.get_by_role("link", name="trial 03").click()
+    assert "×0.25" in page.locator("tr:target").inner_text()
+
+
+@pytest.mark.parametrize("width", [400, 1000])
+def test_the_drawn_tree_holds_all_questions_and_none_covers_another(opened, width):
+    page = opened(width=width)
+    boxes = page.evaluate(
+        "[...document.querySelectorAll('.tree > li')].map(e => {"
+        " const b = e.getBoundingClientRect(); return [b.top, b.bottom, b.right]; })"
+    )
+    assert len(boxes) == 18
+    assert all(before[1] <= after[0] + 1 for before, after in itertools.pairwise(boxes))
+    assert max(box[2] for box in boxes) <= width
+
+
+def test_who_wants_no_motion_sees_none(opened):
+    page = opened(reduced_motion="reduce")
+    moving = page.evaluate(
+        "[...document.querySelectorAll('*')].filter("
+        "e => getComputedStyle(e).transitionDuration !== '0s').length"
+    )
+    assert moving == 0
+
+
+def test_forced_colours_keep_the_drawings_in_the_colours_that_were_forced(opened):
+    page = opened(forced_colors="active")
+    ink = page.evaluate("getComputedStyle(document.querySelector('.marker text')).fill")
+    forced = page.evaluate("getComputedStyle(document.querySelector('h1')).color")
+    assert ink == forced

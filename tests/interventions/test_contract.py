@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from stabexp.config import Document, component
+from stabexp.config import Document
 from stabexp.errors import ConfigError
 from stabexp.interventions import INTERVENTIONS, Intervention, OptimizerOptions, build
+from stabexp.plugins import component
 from stabexp.records import VARIABLES, Change
 
 DOSES = {

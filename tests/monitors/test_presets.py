@@ -64,5 +64,6 @@ def test_the_list_tells_the_measured_cost_of_every_preset_and_monitor():
 
 def test_an_editor_offers_the_presets():
     word, names, mapping = experiment_schema()["properties"]["monitors"]["anyOf"]
-    assert set(word["enum"]) == set(names["items"]["enum"]) == set(mapping["properties"])
-    assert set(word["enum"]) == set(PRESETS) | set(MONITORS)
+    offered, listed = word["anyOf"][0]["enum"], names["items"]["anyOf"][0]["enum"]
+    assert set(offered) == set(listed) == set(mapping["properties"])
+    assert set(offered) == set(PRESETS) | set(MONITORS)

@@ -12,6 +12,13 @@ from stabexp.records import Culprit, Hypothesis
 
 # Loaded by path: tests are not a package, and the browser tests report on the same bisect.
 _EXAMPLE = runpy.run_path(str(Path(__file__).with_name("bisect_example.py")))
+_CASES = runpy.run_path(str(Path(__file__).with_name("report_cases.py")))["CASES"]
+
+
+@pytest.fixture(scope="session")
+def cases():
+    """Kind of report → what makes one."""
+    return _CASES
 
 
 @pytest.fixture(scope="session")

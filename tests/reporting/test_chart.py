@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stabexp.reporting.chart import Marker, line_chart
-from stabexp.reporting.curve import Curve, thin
+from stabexp.reporting.curve import Curve, condense, thin
 from stabexp.reporting.scale import value_scale
 
 NAN, INF = math.nan, math.inf
@@ -151,3 +151,21 @@ def test_names_are_escaped_and_the_picture_is_described():
     assert root.get("role") == "img"
     assert root.get("aria-labelledby") == "c-title c-desc"
     assert [element.text for element in root.iter("desc")] == ["<none>"]
+
+
+def test_a_long_curve_is_condensed_to_its_ends_extremes_and_breaks():
+    points = [(step, math.sin(step)) for step in range(50_000)]
+    points[30_000:30_010] = [(step, NAN) for step in range(30_000, 30_010)]
+    points[7] = (7, 99.0)
+    found = condense(points, most=500)
+    assert len(found) <= 501
+    assert found[0] == points[0]
+    assert found[-1] == points[-1]
+    assert (7, 99.0) in found
+    assert [step for step, value in found if math.isnan(value)] == [30_000]
+    assert [step for step, _ in found] == sorted(step for step, _ in found)
+
+
+def test_a_long_curve_that_breaks_everywhere_stays_short():
+    points = [(step, NAN if step % 2 else 1.0) for step in range(20_000)]
+    assert len(condense(points, most=500)) <= 1000

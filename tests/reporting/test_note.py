@@ -16,7 +16,17 @@ def test_the_first_heading_is_the_verdict(bisect, experiment):
     note = verdict_note(bisect.report(experiment=experiment))
     assert note.startswith("### The learning rate is too high")
     assert "```yaml\noptimizer:\n  lr: 0.0075  # was 3e-2\n```" in note
-    assert note.rstrip().endswith(f"```\n{bisect.verdict.next_command}\n```")
+    assert f"```\n{bisect.verdict.next_command}\n```" in note
+    # People act on the fix, so it comes before how it was found.
+    assert note.index("#### Fix") < note.index("#### How it was decided")
+
+
+def test_the_note_shows_a_picture_and_links_to_what_it_leaves_out(bisect):
+    links = (("The report", "#/r(1)"), ("evil", "javascript:alert(1)"))
+    html = MARKDOWN.render(verdict_note(bisect.report(), links=links, picture="get-artifact?x=1"))
+    assert '<a href="#/r%281%29">The report</a>' in html
+    assert '<img src="get-artifact?x=1"' in html
+    assert "javascript" not in html
 
 
 def test_a_markdown_reader_finds_the_path_the_table_and_the_links(bisect):

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
+from stabexp.records import StepRecord
 from stabexp.reporting import verdict_page
+from stabexp.reporting.figures import legend
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -141,7 +144,58 @@ def test_every_text_colour_has_contrast_4_5_on_every_ground(bisect, scheme):
         re.findall(r"--([\w-]+): (#\w{6})", re.findall(r":root \{(.*?)\}", html, re.DOTALL)[scheme])
     )
     texts = {"ink", "soft", "link", "cured", "diverged", "delayed", "stalled", "inconclusive"}
-    for name in texts | {"placebo", "control"}:
+    for name in texts | {"placebo", "control", "before", "onset", "end"}:
         for ground in ("paper", "card"):
             low, high = sorted([_luminance(colours[name]), _luminance(colours[ground])])
             assert (high + 0.05) / (low + 0.05) >= 4.5, (name, ground)
+
+
+@pytest.mark.parametrize(
+    "kind", ["data", "texts", "implementation", "inconclusive", "contradicted", "silent"]
+)
+def test_every_kind_of_verdict_has_a_whole_page(cases, kind):
+    report = cases[kind]()
+    page = Page(verdict_page(report))
+    assert len(page.ids) == len(set(page.ids))
+    assert all(b - a <= 1 for a, b in itertools.pairwise(page.headings))
+    assert report.verdict.summary in page.text
+
+
+def test_control_and_placebo_have_a_group_of_their_own_in_the_legend(bisect):
+    groups = {group.name: group for group in legend(bisect.trials)}
+    names = [entry.text.split(",")[0] for entry in groups["Control and placebo"].entries]
+    assert names == ["00 control", "01 placebo", "02 placebo"]
+
+
+def test_a_bisect_of_200_trials_stays_small_and_says_what_is_left_out(cases):
+    html = verdict_page(cases["large"]())
+    assert len(html.encode()) < 2_000_000
+    page = Page(html)
+    assert page.tags.count("tr") > 200
+    assert "Of 199 trials 48 are drawn" in page.text
+    assert "each curve has at most" in page.text
+
+
+def test_a_run_of_200000_steps_stays_small_and_keeps_its_spike(bisect):
+    steps = [
+        StepRecord(step=at, time=0.0, loss=40.0 if at == 77_777 else 2.0, lr=0.1, grad_norm=1.0)
+        for at in range(200_000)
+    ]
+    late = replace(bisect.verdict.divergence, onset=199_000, detected=199_900)
+    verdict = replace(bisect.verdict, good_step=0, divergence=late)
+    html = verdict_page(bisect._replace(steps=steps, verdict=verdict).report())
+    assert len(html.encode()) < 400_000
+    run = re.search(r'class="curve run" data-key="run">.*?class="line" d="([^"]*)"', html)[1]
+    heights = [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", run)]
+    assert min(heights) < sorted(heights)[1] - 20
+
+
+def test_the_horizon_is_that_of_the_doses_not_of_a_ramp_a_scan_or_a_proof(bisect):
+    longer = [
+        replace(record, spec=replace(record.spec, until_step=900))
+        if record.spec.role == "proof" or record.spec.variable == "warmup"
+        else record
+        for record in bisect.trials
+    ]
+    html, _ = page_of(bisect._replace(trials=longer))
+    assert ">horizon 250<" in html

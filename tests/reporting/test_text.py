@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from stabexp.reporting import trial_line, verdict_renderable, verdict_text
-from stabexp.reporting.text import _columns
+from stabexp.reporting.columns import columns
+from stabexp.reporting.text import trial_lines
 
 
 def test_the_verdict_comes_first_and_the_next_command_last(bisect, experiment):
@@ -24,17 +25,57 @@ def test_the_tree_is_walked_question_by_question(bisect):
     assert "[trials 01, 02]" in text
 
 
-@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_no_line_is_wider_than_the_terminal(bisect, width):
     lines = verdict_text(bisect.verdict, bisect.trials, width=width).splitlines()
-    assert max(_columns(line) for line in lines) <= width
+    assert max(columns(line) for line in lines) <= width
 
 
 def test_chinese_text_takes_two_columns_a_character(bisect):
     verdict = replace(bisect.verdict, summary="学习率过高，" * 30)
     lines = verdict_text(verdict, bisect.trials, width=60).splitlines()
-    assert max(_columns(line) for line in lines[:8]) <= 60
+    assert max(columns(line) for line in lines[:8]) <= 60
     assert "".join(lines[:7]).startswith("学习率过高，" * 30)
+
+
+def test_a_narrow_table_leaves_figures_out_and_says_what_changed(bisect):
+    wide = verdict_text(bisect.verdict, bisect.trials, width=80)
+    narrow = verdict_text(bisect.verdict, bisect.trials, width=60)
+    assert "  #   role      change                from  steps  loss           outcome" in wide
+    assert "  #   role      change                from  outcome" in narrow
+    assert "  03  dose      learning_rate ×0.25    120  cured" in narrow
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        (0, "  00  control: nothing               diverged   from step 133, bit for bit"),
+        (3, "  03  learning_rate ×0.25            cured      to step 249, loss 2.214 → 1.936"),
+        (4, "  04  learning_rate ×0.5             delayed    from step 196"),
+        (6, "  06  learning_rate ×0.001           stalled    to step 249, loss 2.214 → 2.213"),
+        (
+            12,
+            "  12  batch_size ×16                 inconclusive  CUDA out of memory: 64 GiB\n"
+            "      asked for",
+        ),
+    ],
+)
+def test_in_a_list_a_trial_is_its_gist(bisect, place, line):
+    assert "\n".join(trial_lines(bisect.trials[place], 80, indent="  ")) == line
+
+
+def test_a_scan_was_looked_at_and_is_no_failure(bisect):
+    scan = replace(
+        bisect.trials[12],
+        spec=replace(bisect.trials[12].spec, role="scan"),
+        last_step=bisect.trials[12].spec.from_step + 511,
+    )
+    assert trial_lines(scan, 80) == [
+        "12  scan: each sample alone        looked at  512 samples, without an update"
+    ]
+    table = verdict_text(bisect.verdict, [scan])
+    assert "each sample alone" in table
+    assert "inconclusive" not in table
 
 
 def test_hostile_text_cannot_reach_the_terminal_as_a_control_code(hostile):

@@ -130,7 +130,7 @@ def test_a_server_that_is_down_at_first_gets_everything_once_it_is_up(gate, serv
         run.path / "trials/t1",
         run_id="t1",
         kind="trial",
-        name="03 learning_rate ×0.5 cured",
+        name="03 learning_rate ×0.5: cured",
         parent_path=run.path,
         experiment=run.manifest.experiment,
         tracking_uri=uri,
@@ -177,7 +177,7 @@ def test_a_server_that_is_down_at_first_gets_everything_once_it_is_up(gate, serv
     child = ask(server, "runs/get", run_id=read_upload(trial.path, uri).store_id)["run"]
     tags = {tag["key"]: tag["value"] for tag in child["data"]["tags"]}
     assert tags["mlflow.parentRunId"] == state.store_id
-    assert child["info"]["run_name"] == "03 learning_rate ×0.5 cured"
+    assert child["info"]["run_name"] == "03 learning_rate ×0.5: cured"
     experiment = ask(server, "experiments/get", experiment_id=state.experiment_id)["experiment"]
     view = json.loads(experiment["tags"][0]["value"])
     kind, packed = view["state"].split(";")

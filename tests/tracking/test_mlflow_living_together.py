@@ -64,7 +64,7 @@ def bisect(run_id):
     # budget it is another bisect: one in this process, one with workers.
     for workers in map(int, sys.argv[1:]):
         stabexp.bisect(run_id, workers=workers, budget=50 + workers)
-        control = stabexp.load(run_id).trials[0]
+        control = stabexp.load(run_id).trial_records[0]
         assert (control.outcome, control.mismatch) == ("diverged", None), control.note
 
 

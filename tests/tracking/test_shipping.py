@@ -15,9 +15,15 @@ from stabexp.records import StepRecord
 from stabexp.tracking import RunDirectory, run_path
 from stabexp.tracking.manifest import write_json
 from stabexp.tracking.processes import identity, is_alive
-from stabexp.tracking.run_directory import STORE_ID
+from stabexp.tracking.run_directory import EXPERIMENT_ID, PARENT_ID, STORE_ID, TOP_ID
 from stabexp.tracking.store import MemoryStore, UnreachableError
-from stabexp.tracking.uploader import follow, pending, ship, wait_for_upload
+from stabexp.tracking.uploader import (
+    follow,
+    pending,
+    ship,
+    start_uploader,
+    wait_for_upload,
+)
 
 
 def step(number: int, **fields) -> StepRecord:
@@ -97,7 +103,81 @@ def test_a_run_arrives_with_its_bisects_and_trials_below_it():
     assert bisect.artifacts == {"report/verdict.md": b"# Verdict"}
     assert bisect.tags["mlflow.note.content"].endswith("run_uuid=m1)")
     assert bisect.datasets[0]["name"] == "digits"
-    assert list(bisect.experiment_tags) == ["mlflow.sharedViewState.stabexpm1"]
+    assert list(bisect.experiment_tags) == [
+        "mlflow.sharedViewState.stabexp-b-trials",
+        "mlflow.sharedViewState.stabexp-b-charts",
+    ]
+
+
+def test_the_first_metric_of_a_trial_is_the_one_that_the_compare_page_is_to_draw():
+    run = record_everything()
+    sent: list[str] = []
+
+    class Watched(MemoryStore):
+        def log_metrics(self, store_id, rows):
+            if self.runs[store_id].manifest.kind == "trial":
+                sent.extend(row.key for row in rows)
+            super().log_metrics(store_id, rows)
+
+    ship(run.path, Watched())
+    assert sent[0] == "verdict/steps_survived"
+
+
+def test_a_look_at_samples_one_by_one_makes_no_curve():
+    run = make(run_path("r"), "r", "run")
+    bisect = make(run.path / "bisects/b", "b", "bisect", run)
+    scan = RunDirectory.create(
+        bisect.path / "trials/s",
+        run_id="s",
+        kind="trial",
+        name="scan",
+        parent_path=bisect.path,
+        experiment="gpt",
+        tracking_uri="memory:",
+        tags={"stabexp.role": "scan"},
+    )
+    scan.log_step(step(1))
+    scan.set_metrics({"verdict/cured": 0.0})
+    scan.finish("FAILED")
+    store = MemoryStore()
+    ship(run.path, store)
+    assert {row.key for row in store.runs["m2"].metrics} == {"verdict/cured"}
+    assert pending(run.path) == 0
+
+
+def test_a_note_is_given_the_ids_that_only_the_store_knows():
+    run = record_everything()
+    trial = RunDirectory.open(run.path / "bisects/b/trials/t0")
+    trial.set_note(f"{STORE_ID} {PARENT_ID} {TOP_ID} {EXPERIMENT_ID}")
+    store = MemoryStore()
+    ship(run.path, store)
+    assert store.runs["m2"].tags["mlflow.note.content"] == "m2 m1 m0 gpt"
+
+
+def test_an_experiment_that_somebody_described_keeps_its_description():
+    run = record_everything()
+    run.set_experiment_note("ours")
+    run.set_experiment_note("ours, later")
+    store = MemoryStore()
+    ship(run.path, store)
+    assert store.runs["m0"].experiment_tags["mlflow.note.content"] == "ours"
+
+
+def test_a_run_that_is_to_stay_where_it_is_starts_no_process_and_waits_for_none():
+    run = RunDirectory.create(
+        run_path("r"),
+        run_id="r",
+        kind="run",
+        name="r",
+        experiment="gpt",
+        tracking_uri="http://127.0.0.1:9",
+        upload=False,
+    )
+    bisect = make(run.path / "bisects/b", "b", "bisect", run)
+    assert start_uploader(run.path).poll() == 0
+    assert start_uploader(bisect.path).poll() == 0
+    assert not (run.path / "upload.log").exists()
+    assert wait_for_upload(bisect.path, 60)
 
 
 def test_a_second_pass_sends_nothing():

@@ -44,15 +44,28 @@ def load_object(
     source, separator, name = reference.rpartition(":")
     if not (separator and source and name):
         raise ConfigError(f"{place}: expected 'path/to/file.py:name' or 'package.module:name'")
-    is_file = source.endswith(".py") or "/" in source or "\\" in source
-    module = _load_file(source, place, base) if is_file else _import(source, place)
-    value: Any = module
+    value: Any = load_module(source, place=place, base=base)
     for part in name.split("."):
         if not hasattr(value, part):
             offered = [key for key, item in vars(value).items() if _public(key) and like(item)]
             raise ConfigError(f"{place}: no '{part}' in {source}; {suggest(part, offered)}")
         value = getattr(value, part)
     return value
+
+
+def load_module(source: str, *, place: str, base: Path | None) -> ModuleType:
+    """Return the module in `path/to/file.py`, or the one called `package.module`.
+
+    Args:
+        source: Which of the two.
+        place: What messages begin with.
+        base: Folder that relative paths start from; None for the current one.
+
+    Raises:
+        ConfigError: If it is missing or raises.
+    """
+    is_file = source.endswith(".py") or "/" in source or "\\" in source
+    return _load_file(source, place, base) if is_file else _import(source, place)
 
 
 def source_file(value: Any) -> Path | None:
