@@ -1,0 +1,1 @@
+"""The pages under docs/reference/, made from the code that they describe."""
