@@ -19,6 +19,8 @@ STANDS_OUT = 4.0
 
 Of some 600 healthy digits the worst reached 3.0; one that is a thousand times too bright 4.6 to 30.
 """
+RAISED = 2.0
+"""Robust deviations above which a scanned sample is no ordinary one."""
 FLAGGED_AT_MOST = 8
 """More samples than these do not stand out: then it is the scan that says little."""
 FEW = 3
@@ -195,7 +197,7 @@ def flagged(z: Mapping[int, float]) -> tuple[int, ...]:
 
 
 def whole_batches(z: Mapping[int, float], shown: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
-    """Return the ids that stand out in steps whose batches do as a whole, the first step's first.
+    """Return the ids that are raised in steps whose batches stand out as a whole, in their order.
 
     A long tail is spread over all batches; a broken file, shard or sensor fills one, or a few in a
     row. Empty when what stands out lies anywhere else too, or is so much that it is the rule.
@@ -213,8 +215,8 @@ def whole_batches(z: Mapping[int, float], shown: Mapping[int, Sequence[int]]) ->
     ]
     if not full or 3 * len(full) > len(steps) or full[-1] - full[0] + 1 != len(full):
         return ()
-    found = tuple(dict.fromkeys(i for step in full for i in shown[step] if i in out))
-    return found if len(out.difference(found)) <= len(found) // 20 else ()
+    found = dict.fromkeys(i for step in full for i in shown[step] if z.get(i, 0.0) > RAISED)
+    return tuple(found) if len(out.difference(found)) <= len(found) // 20 else ()
 
 
 def most_replays(steps: int, batch: int) -> int:

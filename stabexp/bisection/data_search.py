@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from stabexp.bisection.crash_site import BEFORE, Crash, Site, sites_of
 from stabexp.bisection.data_case import (
+    RAISED,
     DataAnswer,
     DataDecision,
     DataQuestion,
@@ -106,7 +107,7 @@ class _Search:
         self.groups: list[Group] = []
         self.exact = True
         z = deviations(table.scan)
-        self.suspicion = {s: math.exp(min(v, 10.0) - 2.0) for s, v in z.items() if v > 2.0}
+        self.suspicion = {s: math.exp(min(v, 10.0) - 2.0) for s, v in z.items() if v > RAISED}
         """Factors on the suspicion of samples above the ordinary; 1 for all others."""
         self.whole = frozenset(whole_batches(z, table.control.shown))
         self.flags = tuple(sorted(self.whole)) or flagged(z)
@@ -120,8 +121,7 @@ class _Search:
         try:
             curing, crashes = yield from self._take_away()
             if curing == self.whole:
-                # A whole batch is at fault together: which of it would be enough says nothing.
-                self.groups, self.exact = [curing], False
+                self.groups, self.exact = [curing], False  # which of it is enough says nothing
             else:
                 self.groups = yield from self._narrow(curing, crashes)
             yield from self._ask_placebo()
@@ -339,8 +339,9 @@ class _Search:
         """Show the culprits, each group in its own batch, to another state."""
         culprits = union(self.groups)
         told = f"it trains through without {listed(culprits)}"
+        them = "it" if len(culprits) == 1 else "them"
         if not self.table.other_state:
-            return self._decided("undecided", f"{told}; there is no other state to show them to")
+            return self._decided("undecided", f"{told}; there is no other state to show {them} to")
         # In other company first: then it is known that the batch they came in has no part in it.
         for own_batch in (False, True):
             batches = tuple(self._batch_of(group) for group in self.groups)
@@ -351,12 +352,12 @@ class _Search:
             answer = yield from self._ask(culprits, "other_state", reason, show=batches)
             if soon_after(answer, len(batches)):
                 also = ", but only in the batches they came in" if own_batch else ""
-                why = f"{told}, and another state crashes on them too{also}"
+                why = f"{told}, and another state crashes on {them} too{also}"
                 return self._decided("bad_data", why, company=own_batch)
         if answer.outcome != "inconclusive":
-            why = f"{told}, but another state can take them: the state was fragile"
+            why = f"{told}, but another state can take {them}: the state was fragile"
             return self._decided("hard_batch_fragile_state", why)
-        return self._decided("undecided", f"{told}; another state could not be judged on them")
+        return self._decided("undecided", f"{told}; another state could not be judged on {them}")
 
     def _batch_of(self, group: Group) -> tuple[int, ...]:
         """Return the first batch that held the whole group, else the group by itself."""

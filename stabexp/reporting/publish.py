@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from stabexp.records import StepRecord, TrialRecord, Verdict, to_json
 from stabexp.reporting.document import report_document, trials_table
@@ -22,6 +24,8 @@ from stabexp.tracking.web_view import (
     image_source,
     saved_view_url,
 )
+
+_LOG = logging.getLogger(__name__)
 
 TRIALS = "trials.json"
 """In a report's folder: the trials as a table."""
@@ -95,12 +99,28 @@ def record_verdict(
 
 def _files(report: Report) -> dict[str, str]:
     """Return name → content of what people open."""
-    return {
-        "verdict.html": verdict_page(report),
-        "verdict.md": verdict_markdown(report, folded=False),
-        TRIALS: json.dumps(trials_table(report.trials), ensure_ascii=False, allow_nan=False),
-        FILE: loss_picture(report),
+    forms: dict[str, Callable[[Report], str]] = {
+        "verdict.html": verdict_page,
+        "verdict.md": partial(verdict_markdown, folded=False),
+        TRIALS: _table,
+        FILE: loss_picture,
     }
+    return {name: _made(name, form, report) for name, form in forms.items()}
+
+
+def _table(report: Report) -> str:
+    return json.dumps(trials_table(report.trials), ensure_ascii=False, allow_nan=False)
+
+
+def _made(name: str, form: Callable[[Report], str], report: Report) -> str:
+    """Return one file's content; where it cannot be made, why: the verdict does not hang on it."""
+    try:
+        return form(report)
+    except Exception as error:
+        _LOG.warning("report/%s could not be made; please report this", name, exc_info=True)
+        return (
+            f"{name} could not be made: {type(error).__name__}: {error}\n{report.verdict.summary}\n"
+        )
 
 
 def _view(bisect_id: str, *, charts: bool = False) -> str:

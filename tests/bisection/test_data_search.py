@@ -324,6 +324,11 @@ def standing(*ids):
     return {i: 9.0 if i in ids else 0.0 for batch in CALM_IDS.values() for i in batch}
 
 
+def test_of_a_broken_batch_those_that_are_raised_but_do_not_stand_out_are_named_too():
+    z = standing(*CALM_IDS[4][:20]) | dict.fromkeys(CALM_IDS[4][20:24], 3.0) | {7: 3.0}
+    assert whole_batches(z, CALM_IDS) == CALM_IDS[4][:24]
+
+
 @pytest.mark.parametrize(
     ("out", "found"),
     [

@@ -126,3 +126,16 @@ def test_what_mlflow_is_given_is_beside_the_run(root):
     names = {"loss.svg", "trials.json", "verdict.html", "verdict.json", "verdict.md"}
     assert {path.name for path in folder.iterdir()} == names
     assert "<details>" not in (folder / "verdict.md").read_text("utf-8")
+
+
+def test_a_page_that_cannot_be_drawn_does_not_cost_the_verdict(root, bisect, caplog):
+    run = RunDirectory.open(root / "stabexp_runs/runs/gpt-lr-3f9c1a")
+    directory = RunDirectory.open(run.path / "bisects/bisect-2")
+    (directory.path / "verdict.json").unlink()
+    broken = [replace(record, start_loss="?") for record in bisect.trials]
+    record_verdict(run, directory, bisect.steps, broken, bisect.verdict)
+    assert (directory.path / "verdict.json").exists()
+    told = (run.path / "report/verdict.html").read_text("utf-8")
+    assert "could not be made" in told
+    assert bisect.verdict.summary in told
+    assert "please report this" in caplog.text
