@@ -82,7 +82,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=120,
         check=False,
-        env=os.environ | {"PYTHONPATH": str(Path(stabexp.__file__).parents[1])},
+        env=os.environ | {"PYTHONPATH": str(Path(stabexp.__file__).parents[1]), "COLUMNS": "1000"},
     )
 
 

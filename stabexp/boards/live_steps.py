@@ -35,6 +35,8 @@ COUNTED_BYTES = 128 << 20
 """The most to count at once."""
 
 _BLOCK = 8 << 20
+_LOOKED_AT = 32
+"""New steps that are always read whole, so that a figure that is new is mostly seen at once."""
 _WHOLE_LOOK = 16
 """Every so many refreshes the tail is read further than seems needed: for a figure that is new."""
 
@@ -172,8 +174,8 @@ class LiveSteps:
 
     @staticmethod
     def _wanted(known: set[tuple[str, str]], read: int, *, whole: bool) -> bool:
-        """Whether it is worth while to look for figures further back."""
-        return read <= KEPT_STEPS and (whole or bool(known))
+        """Whether it is worth while to look for figures further back, and for new ones."""
+        return read <= _LOOKED_AT or (read <= KEPT_STEPS and (whole or bool(known)))
 
     def _forget(self) -> None:
         """Know nothing of the end of the log, so that it is read back anew."""

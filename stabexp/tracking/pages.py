@@ -191,12 +191,19 @@ def _shown(entry: _Entry, entries: list[_Entry], *, subject: str) -> Shown:
     )
 
 
+_OPENING_SECONDS = 3.0
+"""How long the command of a browser is waited for."""
+
+
 def open_page(address: str) -> bool:
     """Open an address in the default browser; False where there is no screen to see it on."""
     if not has_screen(os.environ):
         return False
-    # A browser may stay in the foreground of its command.
-    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    # A browser may stay in the foreground of its command, and one that does not is started in time:
+    # the command may end right after this.
+    opening = threading.Thread(target=webbrowser.open, args=(address,), daemon=True)
+    opening.start()
+    opening.join(_OPENING_SECONDS)
     return True
 
 

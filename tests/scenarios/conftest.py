@@ -139,6 +139,12 @@ def nowhere(monkeypatch) -> str:
     return uri
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch) -> None:
+    """Messages are not wrapped: what is looked for in them may hold a long path."""
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
 @pytest.fixture
 def cli():
     """Run a command to its end; whatever happens, the user sees no traceback."""

@@ -101,10 +101,13 @@ def test_an_id_that_two_runs_begin_with_is_not_guessed(cli, diverged):
     assert "run late: 2 runs begin so" in done.stderr
 
 
-@pytest.mark.parametrize("file", ["run.json", "divergence.json", "source.json"])
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [("run.json", "log"), ("divergence.json", "log"), ("source.json", "bisect")],
+)
 @pytest.mark.parametrize("content", ["{}", '{"a'], ids=["wrong", "torn"])
-def test_a_damaged_record_is_named(cli, diverged, file, content):
+def test_a_damaged_record_is_named(cli, diverged, file, command, content):
     (diverged / file).write_text(content, "utf-8")
-    done = cli("log", diverged.name, "--root", "root")
+    done = cli(command, diverged.name, "--root", "root")
     assert done.returncode == 1
     assert str(diverged / file) in done.stderr

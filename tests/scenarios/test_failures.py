@@ -168,10 +168,10 @@ def post(address: str, body: dict) -> dict:
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder on a disk of 128 kB, and a function that makes it larger; None without the right."""
+    """A folder on a disk of 96 kB, and a function that makes it larger; None without the right."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(folder)]
     try:
         subprocess.run(mount, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):

@@ -118,7 +118,9 @@ def stabexp(uri: str, *arguments: str, **environment: str) -> subprocess.Complet
     kept = {key: value for key, value in os.environ.items() if not key.startswith("MLFLOW_")}
     return subprocess.run(
         [sys.executable, "-m", "stabexp.cli", *arguments],
-        env=kept | {"MLFLOW_TRACKING_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true"} | environment,
+        env=kept
+        | {"MLFLOW_TRACKING_URI": uri, "MLFLOW_DISABLE_TELEMETRY": "true", "COLUMNS": "1000"}
+        | environment,
         capture_output=True,
         text=True,
         timeout=200,

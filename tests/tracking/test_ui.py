@@ -173,7 +173,7 @@ def test_a_moved_store_opens_with_its_artifacts_and_stays_as_it_is(recorded, tmp
 def test_the_example_store_is_small_names_no_machine_and_opens_from_any_clone(tmp_path):
     files = [file for file in EXAMPLE.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) <= 4_000_000
-    kinds = {".db", ".json", ".yaml", ".html", ".txt", ".md", ".svg"}
+    kinds = {".db", ".json", ".jsonl", ".yaml", ".html", ".txt", ".md", ".svg"}
     assert {file.suffix for file in files} <= kinds
     for file in files:
         found = re.search(
