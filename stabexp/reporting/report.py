@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from stabexp.records import SampleView, StepRecord, TrialRecord, Verdict, from_json
 from stabexp.tracking.run_directory import RunDirectory
+from stabexp.tracking.upload_state import read_upload
+from stabexp.tracking.web_view import web_url
 
 SAMPLES = "samples.json"
 """In a bisect's directory: what the samples at fault, and some ordinary ones, hold."""
@@ -67,6 +69,7 @@ def gather(
         trial_steps=trial_steps,
         near=_near(trials, trial_steps),
         samples=_samples(bisect),
+        links={key: link for key, folder in folders.items() if (link := _page_of(folder))},
         experiment=(run_directory.path / "experiment.yaml").read_text("utf-8"),
         fingerprint=run_directory.read_json("fingerprint.json"),
     )
@@ -84,6 +87,16 @@ def _near(
         ):
             return [step for step in steps if step.layers]
     return ()
+
+
+def _page_of(trial: RunDirectory) -> str:
+    """Return the address of a trial's page on a tracking server it has arrived at, else ""."""
+    uri = trial.manifest.tracking_uri
+    known = read_upload(trial.path, uri)
+    # An address that holds a password is not passed on.
+    if known.store_id is None or not uri.startswith(("http://", "https://")) or "@" in uri:
+        return ""
+    return web_url(uri, known.experiment_id, known.store_id)
 
 
 def _samples(bisect: RunDirectory) -> Sequence[SampleView]:

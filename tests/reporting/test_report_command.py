@@ -15,6 +15,7 @@ from stabexp.records import to_json
 from stabexp.reporting import read_report
 from stabexp.reporting.publish import record_verdict
 from stabexp.tracking import RunDirectory
+from stabexp.tracking.upload_state import Upload, write_upload
 
 SHARED = {"experiment": "e", "tracking_uri": "http://127.0.0.1:9"}
 
@@ -72,6 +73,19 @@ def test_a_page_goes_to_a_file_whose_name_is_printed(root):
     page = (root / "gpt-lr-3f9c1a-report.html").read_text("utf-8")
     assert page.startswith("<!doctype html>")
     assert "The learning rate is too high" in page
+
+
+def test_trials_that_arrived_at_a_server_are_linked_to_their_pages(root, bisect):
+    trials = root / "stabexp_runs/runs/gpt-lr-3f9c1a/bisects/bisect-2/trials"
+    arrived, secret, *_ = sorted(trials.iterdir())
+    write_upload(arrived, SHARED["tracking_uri"], Upload(store_id="aa", experiment_id="7"))
+    manifest = json.loads((secret / "run.json").read_text())
+    manifest["tracking_uri"] = "http://ada:secret@127.0.0.1:9"
+    (secret / "run.json").write_text(json.dumps(manifest))
+    write_upload(secret, manifest["tracking_uri"], Upload(store_id="bb", experiment_id="7"))
+    page = report("gpt-lr", "--out", "-").output
+    assert page.count('href="http://127.0.0.1:9/#/experiments/7/runs/aa?') == 1
+    assert "secret@" not in page
 
 
 def test_markdown_and_json_go_to_the_terminal(root, bisect):
