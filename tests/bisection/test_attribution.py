@@ -147,7 +147,7 @@ def test_a_ramp_that_no_control_from_scratch_stands_against_was_not_put_back():
         (
             BAD_SAMPLE,
             "The data is at fault, not a setting: it trains through without sample 80, and "
-            "another state crashes on them too.",
+            "another state crashes on it too.",
         ),
         (
             World(controls={30: {"divergence": None, "last_step": 66}}),
