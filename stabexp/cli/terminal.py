@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 WIDEST = 100
 """Columns of prose at most: longer lines are hard to read."""
 NARROWEST = 40
-USUAL = 80
-"""Columns where none are known, as in a file or a pipe."""
 _DUMB = frozenset({"dumb", "unknown"})
 
 
@@ -58,6 +56,8 @@ def width_of(stream: TextIO) -> int:
     with suppress(ValueError):
         if (told := int(os.environ.get("COLUMNS", ""))) > 0:
             return max(NARROWEST, told)
+    from stabexp.reporting.columns import USUAL
+
     if _is_terminal(stream):
         with suppress(OSError, ValueError):
             return max(NARROWEST, os.get_terminal_size(stream.fileno()).columns or USUAL)

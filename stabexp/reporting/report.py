@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stabexp.records import SampleView, StepRecord, TrialRecord, Verdict, from_json
+from stabexp.bisection.shown_samples import read_views
+from stabexp.records import SampleView, StepRecord, TrialRecord, Verdict
 from stabexp.tracking.run_directory import RunDirectory
 from stabexp.tracking.upload_state import read_upload
 from stabexp.tracking.web_view import web_url
-
-SAMPLES = "samples.json"
-"""In a bisect's directory: what the samples at fault, and some ordinary ones, hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,7 @@ def gather(
         steps=run_directory.read_steps() if steps is None else steps,
         trial_steps=trial_steps,
         near=_near(trials, trial_steps),
-        samples=_samples(bisect),
+        samples=read_views(bisect),
         links={key: link for key, folder in folders.items() if (link := _page_of(folder))},
         experiment=(run_directory.path / "experiment.yaml").read_text("utf-8"),
         fingerprint=run_directory.read_json("fingerprint.json"),
@@ -97,10 +95,3 @@ def _page_of(trial: RunDirectory) -> str:
     if known.store_id is None or not uri.startswith(("http://", "https://")) or "@" in uri:
         return ""
     return web_url(uri, known.experiment_id, known.store_id)
-
-
-def _samples(bisect: RunDirectory) -> Sequence[SampleView]:
-    if not (bisect.path / SAMPLES).exists():
-        return ()
-    found = bisect.read_json(SAMPLES)
-    return [from_json(SampleView, sample) for sample in found["samples"]]
